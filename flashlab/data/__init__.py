@@ -1,4 +1,4 @@
-"""The inputs of the course: a tiny example whose numbers fit a screen, and the real Q, K, V of one sentence."""
+"""The inputs of the course: a tiny example that fits a screen, and the real Q, K, V of one sentence."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ def tiny():
 
 
 def minilm():
-    """A real sentence in a pretrained MiniLM: Q, K, V, each [72, 37, 32] float16, and its 37 tokens (list of str).
+    """A real sentence in a pretrained MiniLM: Q, K, V, each [72, 37, 32] float16, and its 37 tokens (str).
 
-    Head 12 * layer + h of the first axis is head h of that layer (6 layers, 12 heads). The usual scale, 1/sqrt(32),
-    is not applied yet. Fresh arrays at every call. Source and licence: make_minilm.py, minilm_LICENSE.txt.
+    Entry 12 * layer + h of the first axis is head h of that layer (6 layers, 12 heads). The usual scale,
+    1/sqrt(32), is not applied yet. Fresh arrays at every call. Source: make_minilm.py, minilm_LICENSE.txt.
     """
     with np.load(Path(__file__).with_name("minilm.npz"), allow_pickle=False) as stored:
         return stored["Q"], stored["K"], stored["V"], stored["tokens"].tolist()

