@@ -1,6 +1,6 @@
 """flashlab: learn FlashAttention by running it, taking it apart and watching every byte move.
 
-Names are loaded when they are first used, so that `import flashlab` costs nothing: no torch, no triton, no matplotlib.
+Names are loaded when they are first used, so that `import flashlab` costs nothing: no torch, no triton.
 """
 
 import importlib
@@ -25,8 +25,8 @@ _HOME = {
     "SoftmaxStepper": "widgets",
 }
 _MODULES = (
-    "bench checks data errors interpreter kernels learn online_softmax ops problem progress quiz reference testing text "
-    "tiled trace widgets"
+    "bench checks data doctor errors interpreter kernels learn online_softmax ops problem progress quiz "
+    "reference testing text tiled trace widgets"
 ).split()
 
 __all__ = sorted(_HOME)

@@ -1,4 +1,5 @@
-"""The words that a learner reads, one table per language and area: text/en/learn.toml, text/zh/learn.toml, ...
+"""The words that a learner reads, one table per language and area: text/en/learn.toml, text/zh/learn.toml,
+...
 
 `t("learn.enter")` is the string at key `enter` of the table `learn` in the chosen language.
 """
@@ -41,7 +42,8 @@ def table(area, code):
 
 
 def t(key, /, language=None, **values):
-    """The string for `key` = "area.name[.name]" in `language` (default: the chosen one), formatted with `values`.
+    """The string for `key` = "area.name[.name]" in `language` (default: the chosen one), formatted with
+    `values`.
 
     Raises ValueError that names the closest keys when there is no such string.
     """
@@ -49,6 +51,8 @@ def t(key, /, language=None, **values):
     found = table(area, language or lang())
     for name in names:
         if not isinstance(found, dict) or name not in found:
-            raise unknown_name("text", key, [f"{area}.{k}" for k in (found if isinstance(found, dict) else ())])
+            raise unknown_name(
+                "text", key, [f"{area}.{k}" for k in (found if isinstance(found, dict) else ())]
+            )
         found = found[name]
     return found.format(**values) if isinstance(found, str) and values else found

@@ -1,0 +1,81 @@
+"""Attention as the formula says it: the whole score matrix, then softmax, then V. Slow, short, and right:
+the oracle of every test.
+
+Nothing here is ever optimised. In float64 its error is about 1e-16 of the values, so that everything else can
+be judged by it.
+"""
+
+import numpy as np
+
+from flashlab.problem import causal_offset, check_qkv, default_scale, visible, working_dtype
+
+
+def attention(q, k, v, *, causal=False, scale=None):
+    """O = softmax(scale * Q K^T) V, with the whole [Nq, Nk] score matrix in memory (FlashAttention paper,
+    Algorithm 0).
+
+    q [..., Nq, D], k and v [..., Nk, D] NumPy arrays of one dtype; with a head axis, fewer K/V heads than
+    query heads are shared. Returns o [..., Nq, D] in q's dtype and lse [..., Nq], the natural log of each
+    row's sum of exp(scores), in the working dtype (float64 for float64, else float32). A row that may look at
+    nothing gives o = 0 and lse = -inf. Raises ValueError or TypeError for inputs that do not fit.
+    """
+    q_in, k, v = check_qkv(q, k, v)
+    q, k, v = (x.astype(working_dtype(q_in.dtype)) for x in (q_in, k, v))
+    s, may_see = scores(q, k, causal, scale)
+    v = np.where(may_see.any(0)[:, None], v, 0)  # 0 * nan is nan: a value that nobody may see must not count
+    row_max = s.max(-1, keepdims=True, initial=-np.inf)
+    row_max = np.where(row_max == -np.inf, 0, row_max)  # -inf minus -inf is nan
+    p = np.exp(s - row_max)
+    row_sum = p.sum(-1, keepdims=True)
+    o = p @ v / np.where(row_sum == 0, 1, row_sum)
+    with np.errstate(divide="ignore"):
+        lse = (row_max + np.log(row_sum))[..., 0]
+    return o.astype(q_in.dtype if q_in.dtype.kind == "f" else o.dtype), lse
+
+
+def attention_backward(q, k, v, o, lse, do, *, causal=False, scale=None):
+    """The gradients dq, dk, dv of a loss whose gradient with respect to o is `do` (FlashAttention paper,
+    appendix B.2).
+
+    Takes what `attention` took and gave: o [..., Nq, D], lse [..., Nq], do [..., Nq, D]; returns arrays
+    shaped like q, k and v (for shared K/V heads, summed over the query heads that share them). Raises
+    ValueError or TypeError for inputs that do not fit.
+    """
+    kv_shape = np.shape(k)
+    q, k, v = check_qkv(q, k, v)
+    dtype = working_dtype(q.dtype)
+    q, k, v, o, lse, do = (np.asarray(x, dtype) for x in (q, k, v, o, lse, do))
+    if o.shape != q.shape or do.shape != q.shape or lse.shape != q.shape[:-1]:
+        raise ValueError(
+            f"expected o and do {list(q.shape)} and lse {list(q.shape[:-1])}, "
+            f"got {list(o.shape)}, {list(do.shape)} and {list(lse.shape)}"
+        )
+    s, may_see = scores(q, k, causal, scale)
+    k, v = (np.where(may_see.any(0)[:, None], x, 0) for x in (k, v))
+    tau = default_scale(q.shape[-1]) if scale is None else scale
+    p = np.exp(
+        s - np.where(lse == -np.inf, np.inf, lse)[..., None]
+    )  # P again, from the scores and one number a row
+    dv = p.swapaxes(-1, -2) @ do
+    dp = do @ v.swapaxes(-1, -2)
+    delta = (do * o).sum(-1, keepdims=True)  # = sum over keys of P * dP
+    ds = p * (dp - delta)
+    dq, dk = tau * ds @ k, tau * ds.swapaxes(-1, -2) @ q
+    return dq, *(sum_shared_heads(g, kv_shape) for g in (dk, dv))
+
+
+def scores(q, k, causal=False, scale=None):
+    """scale * Q K^T with -inf where a row may not look, [..., Nq, Nk], and that mask, bool [Nq, Nk]."""
+    nq, nk, tau = q.shape[-2], k.shape[-2], default_scale(q.shape[-1]) if scale is None else scale
+    may_see = visible(np.arange(nq), np.arange(nk), causal_offset(causal, nq, nk))
+    return np.where(may_see, tau * (q @ k.swapaxes(-1, -2)), -np.inf), may_see
+
+
+def sum_shared_heads(grad, shape):
+    """Sum a gradient [..., Hq, Nk, D] over the query heads that share a K/V head, down to `shape` [...,
+    Hkv, Nk, D].
+    """
+    if grad.shape == tuple(shape):
+        return grad
+    *batch, heads, n, d = shape
+    return grad.reshape(*batch, heads, -1, n, d).sum(-3)
