@@ -2,7 +2,7 @@
 
 The math path writes the formula down, softmax(q k^T / sqrt(d)) v, and autograd keeps what the formula needs
 on the way back, the [N, N] weights among it. The flash path keeps q, k, v, o and one log-sum-exp per row, and
-computes the weights again. Everything in the result is measured when `compare` is called; nothing is typed in.
+computes the weights again. All numbers in the result are measured when `compare` is called.
 """
 
 import html

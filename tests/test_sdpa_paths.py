@@ -1,0 +1,104 @@
+"""The comparison of PyTorch's math and flash paths weighs what autograd really keeps."""
+
+import pytest
+
+import flashlab
+from flashlab.bench import sdpa_paths
+
+N, HEADS, D = 192, 2, 16
+
+
+@pytest.fixture(scope="module")
+def small():
+    return sdpa_paths.compare(n=N, heads=HEADS, d=D, repeats=1, quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def english():
+    flashlab.lang("en")
+    yield
+    flashlab.lang("en")
+
+
+def test_math_keeps_the_whole_matrix_of_weights(small):
+    assert small.math.kept_bytes >= N * N * HEADS * 4
+    assert small.weights_bytes == N * N * HEADS * 4
+
+
+def test_flash_keeps_its_four_matrices_and_one_number_a_row(small):
+    assert small.flash.kept_bytes == HEADS * N * (4 * D + 1) * 4
+    assert small.lse_bytes == HEADS * N * 4
+
+
+def test_what_flash_keeps_doubles_with_n_and_what_math_keeps_nearly_quadruples(small):
+    twice = sdpa_paths.compare(n=2 * N, heads=HEADS, d=D, repeats=1, quiet=True)
+    assert twice.flash.kept_bytes == 2 * small.flash.kept_bytes
+    assert 3 * small.math.kept_bytes < twice.math.kept_bytes <= 4 * small.math.kept_bytes
+    assert twice.weights_bytes == 4 * small.weights_bytes
+
+
+def test_both_paths_agree_up_to_rounding_and_are_really_two_paths(small):
+    assert 0 < small.difference < 1e-5 and 0 < small.grad_difference < 1e-4
+
+
+def test_the_ratio_is_the_quotient_of_the_two_weights(small):
+    assert small.ratio == pytest.approx(small.math.kept_bytes / small.flash.kept_bytes)
+    assert f"{small.ratio:.1f} times" in repr(small)
+
+
+@pytest.mark.parametrize(
+    "language, word", [("en", "kept for the backward pass"), ("zh", "为反向传播保留的内存")]
+)
+def test_the_table_names_size_machine_and_numbers_in_both_languages(small, language, word):
+    flashlab.lang(language)
+    for shown in (repr(small), small._repr_html_()):
+        assert word in shown and f"N = {N}" in shown and small.torch in shown
+        assert sdpa_paths.readable_bytes(small.flash.kept_bytes) in shown
+    assert '<th scope="row"' in small._repr_html_() and "<caption" in small._repr_html_()
+
+
+def test_progress_is_printed_while_it_runs_and_quiet_means_quiet(capsys):
+    sdpa_paths.compare(n=16, heads=1, d=8, repeats=1)
+    assert capsys.readouterr().out.split() == ["flash", "path", "..", "math", "path", ".."]
+    sdpa_paths.compare(n=16, heads=1, d=8, repeats=1, quiet=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_size_that_does_not_fit_is_refused_with_one_that_does(monkeypatch):
+    monkeypatch.setattr(sdpa_paths, "free_bytes", lambda: 2**30)
+    with pytest.raises(
+        MemoryError, match=r"N = 4096 needs about 2\.5 GiB .* 1 GiB is free here\. n=2048 fits"
+    ):
+        sdpa_paths.compare(n=4096)
+
+
+def test_without_a_size_it_takes_one_that_fits_and_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(sdpa_paths, "free_bytes", lambda: 5 * 4 * 512 * 512)
+    result = sdpa_paths.compare(heads=1, d=8, repeats=1)
+    assert result.n == 512 and "N = 512 instead of 4096" in capsys.readouterr().out
+
+
+def test_an_unknown_amount_of_memory_refuses_nothing():
+    assert sdpa_paths.choose_size(4096, 8, None) == 4096
+    assert sdpa_paths.choose_size(None, 8, None) == 4096
+    assert sdpa_paths.choose_size(None, 8, 0) == min(sdpa_paths.SIZES)
+
+
+def test_free_memory_is_a_plausible_number_here():
+    free = sdpa_paths.free_bytes()
+    assert free is None or 2**20 < free < 2**45
+
+
+@pytest.mark.parametrize(
+    "wrong", [dict(n=0), dict(n=2.5), dict(n=8, heads=-1), dict(n=8, d=0), dict(n=8, repeats=0)]
+)
+def test_a_size_that_is_no_size_is_a_value_error(wrong):
+    with pytest.raises(ValueError, match="whole number from 1 up, got"):
+        sdpa_paths.compare(**wrong)
+
+
+@pytest.mark.parametrize(
+    "size, text", [(16, "16 B"), (131072, "128 KiB"), (2**29, "512 MiB"), (5 * 2**29, "2.5 GiB")]
+)
+def test_bytes_are_written_in_binary_units(size, text):
+    assert sdpa_paths.readable_bytes(size) == text
