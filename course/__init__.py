@@ -1,1 +1,1 @@
-"""How the course is written: sources as percent scripts and the builder that makes notebooks (see README.md)."""
+"""How the course is written: percent-script sources and the builder of the notebooks (see README.md)."""

@@ -93,7 +93,7 @@ def as_json(made):
 
 
 def compare(root, made):
-    """[(what, path)] sorted by path; what: "differs", "missing" or "extra" (built once, its source is gone)."""
+    """[(what, path)] by path; what: "differs", "missing", "extra" (built once, its source is gone)."""
     found = []
     for path, text in made.items():
         if not path.exists():
@@ -114,7 +114,7 @@ def compare(root, made):
 
 
 def was_built(path):
-    """True for a file that this builder wrote under this name; a learner's own or copied one is left alone."""
+    """True for a file that this builder wrote under this name: never a learner's own or copied notebook."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return f"by {BUILT_BY}" in text[:200]

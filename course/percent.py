@@ -1,4 +1,4 @@
-"""Reads a course source: a percent script with a header, Markdown cells as comments, expected output as `#>` lines.
+"""Reads a course source: a percent script with header, Markdown as comments, expected output as `#>` lines.
 
     # title: One row by hand
     # minutes: 10
@@ -50,7 +50,7 @@ class SourceError(ValueError):
 
 @dataclass
 class Cell:
-    """One cell: its text without comment marks (Markdown) or `#>` lines (code); its text starts after `line`."""
+    """One cell; text without comment marks (Markdown) or `#>` lines (code), beginning after `line`."""
 
     kind: str  # "markdown" | "code"
     text: str

@@ -1,0 +1,108 @@
+"""Every notebook of the course, run: whole, section by section, in a real kernel, with and without answers.
+
+In a pytest process of its own (`-m notebook`): modules and the event loop survive from notebook to notebook.
+"""
+
+import os
+
+import pytest
+
+from course import build, percent, run
+
+pytestmark = pytest.mark.notebook
+
+LESSONS = sorted((build.ROOT / "course" / "lessons").glob("*.py"))
+EXERCISES = sorted((build.ROOT / "course" / "exercises").glob("*.py"))
+SECTIONS = [(path, heading) for path in LESSONS for heading in run.alone(percent.parse(path))]
+NOT_STARTED = "not started"
+
+
+def named(paths):
+    return pytest.mark.parametrize("path", paths, ids=[path.stem for path in paths])
+
+
+@pytest.fixture(scope="module")
+def shell():
+    return run.make_shell()
+
+
+@pytest.fixture(autouse=True)
+def in_the_notebooks_folder(monkeypatch):
+    """A kernel starts in the folder of its notebook: what is found from the repository's root must not count."""
+    folder = build.ROOT / "notebooks"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+
+
+def assert_no_complaints(source, results):
+    found = run.complaints(source, results)
+    assert not found, "\n\n" + "\n\n".join(found)
+
+
+def checks_of(results):
+    return [result for result in results if "check" in result.cell.tags]
+
+
+@named(LESSONS)
+def test_a_lesson_runs_whole_and_every_cell_shows_what_its_source_promises(shell, path):
+    source = percent.parse(path)
+    assert_no_complaints(source, run.run(shell, source.cells))
+
+
+@pytest.mark.parametrize("path, heading", SECTIONS, ids=[f"{path.stem}: {h}" for path, h in SECTIONS])
+def test_a_section_runs_alone_after_the_setup_cell(shell, path, heading):
+    source = percent.parse(path)
+    assert_no_complaints(source, run.run(shell, run.alone(source)[heading]))
+
+
+@named(LESSONS)
+def test_the_check_cells_of_a_lesson_say_not_started_and_never_pass(shell, path):
+    for result in checks_of(run.run(shell, percent.parse(path).cells)):
+        assert NOT_STARTED in result.text, f"{path}:{result.cell.line} printed {result.text!r}"
+        assert result.value is not True, f"{path}:{result.cell.line} passed on the untouched stub"
+
+
+@named(EXERCISES)
+def test_the_untouched_exercise_runs_and_its_check_says_not_started(shell, path):
+    source = percent.parse(path)
+    results = run.run(shell, source.cells)
+    assert [message for message in run.complaints(source, results) if " raised " in message] == []
+    assert checks_of(results), f"{path}: no cell has the tag check"
+    for result in checks_of(results):
+        assert NOT_STARTED in result.text, f"{path}:{result.cell.line} printed {result.text!r}"
+        assert result.value is not True, f"{path}:{result.cell.line} passed on the untouched stub"
+
+
+@named(EXERCISES)
+def test_the_solution_runs_and_passes_its_own_check(shell, path):
+    source = percent.parse(path)
+    results = run.run(shell, source.cells, variant="answers")
+    assert_no_complaints(source, results)
+    assert checks_of(results), f"{path}: no cell has the tag check"
+    for result in checks_of(results):
+        assert result.value is True, f"{path}:{result.cell.line} printed\n{result.text}"
+
+
+BUILT = [path for path in sorted(build.plan(build.ROOT)) if path.suffix == ".ipynb"]
+
+
+@pytest.mark.parametrize("path", BUILT, ids=[str(path.relative_to(build.ROOT)) for path in BUILT])
+def test_the_built_notebook_runs_in_a_real_kernel(path):
+    """The file that a learner opens, in a fresh process with Jupyter's own matplotlib backend: no cell may fail."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    try:
+        client.execute(env=environment)
+    except CellExecutionError as error:
+        failed = [
+            cell for cell in notebook.cells if any(o.output_type == "error" for o in cell.get("outputs", ()))
+        ]
+        where = "\n".join(f"cell {cell.id}\n{run.indented(cell.source)}" for cell in failed)
+        pytest.fail(f"{path.relative_to(build.ROOT)}: {where}\n{error.ename}: {error.evalue}", pytrace=False)
