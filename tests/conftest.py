@@ -1,4 +1,4 @@
-"""What every test needs: no learner's files touched, one thread, no window, and a browser that is there or missed aloud."""
+"""What every test needs: no learner's file touched, one thread, no window, a browser or a word about its absence."""
 
 import os
 
@@ -8,9 +8,9 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ.pop("FLASHLAB_STATIC", None)
 os.environ.pop("FLASHLAB_LANG", None)
 
-import pytest  # noqa: E402
+import pytest
 
-from flashlab.bootstrap import NO_CHROMIUM, find_chromium  # noqa: E402
+from flashlab.machine import browser_problem, find_chromium
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +24,10 @@ def flashlab_home(tmp_path_factory, monkeypatch):
 @pytest.fixture(scope="session")
 def chromium():
     """Path of a Chromium or Chrome to drive; without one the test is skipped (a failure with CI=true)."""
-    path = find_chromium()
-    if path is None:
-        pytest.skip(NO_CHROMIUM)
-    return path
+    problem = browser_problem()
+    if problem:
+        pytest.skip(problem)
+    return find_chromium()
 
 
 @pytest.hookimpl(wrapper=True)
