@@ -10,13 +10,13 @@
 # This page takes 15 minutes: first a measurement on your own machine, then how a lesson works, where to go
 # from here, and what this machine can run. Shift+Enter runs a cell and moves on.
 #
-# 中文：把下一格的 `"en"` 改成 `"zh"` 再运行，提问、复习、检查和动画都会变成中文（课文仍是英文）。
+# 中文：去掉下一格最后一行开头的 `#` 再运行，提问、复习、检查和动画都会变成中文（课文仍是英文）。
 
 # %% tags=["setup"]
 import flashlab as fl
 from flashlab.bench import sdpa_paths
 
-fl.lang("en")  # "zh": questions, reviews, checks and widgets speak Chinese; the lessons' text stays English
+# fl.lang("zh")  # without the first "#": questions, reviews, checks and widgets in Chinese
 
 # %% [markdown] tags=["fast", "slide"]
 # ## 1. One formula, two programs (5 min)
@@ -70,6 +70,10 @@ fl.predict(
 for n in (512, 1024, 2048):
     print(n, round(sdpa_paths.compare(n, repeats=1, quiet=True).ratio, 1))
 fl.reveal("S-p02", "nearly doubles")
+# > 512 2.7
+# > 1024 4.7
+# > 2048 8.7
+# > ...
 
 # %% [markdown]
 # With 100,000 tokens, which language models do take, the weights of these 8 heads would fill about 300 GiB,
