@@ -25,6 +25,10 @@ def test_math_keeps_the_whole_matrix_of_weights(small):
     assert small.weights_bytes == N * N * HEADS * 4
 
 
+def test_the_weights_are_found_by_their_shape_even_where_they_are_not_the_largest_piece():
+    assert sdpa_paths.compare(n=4, heads=1, d=32, repeats=1, quiet=True).weights_bytes == 4 * 4 * 4
+
+
 def test_flash_keeps_its_four_matrices_and_one_number_a_row(small):
     assert small.flash.kept_bytes == HEADS * N * (4 * D + 1) * 4
     assert small.lse_bytes == HEADS * N * 4
