@@ -69,8 +69,17 @@ def solution_module(source):
                 names = {(name.asname or name.name).split(".")[0] for name in node.names}
                 if names & used and ast.unparse(node) not in imports:
                     imports.append(ast.unparse(node))
-    header = f'"""Built from course/exercises/{source.path.name} by {BUILT_BY}: edit that file."""\n'
-    return header + "".join(f"\n{line}" for line in imports) + "\n" * (3 if imports else 2) + code + "\n"
+    return (
+        built_header(source.path.name)
+        + "".join(f"\n{line}" for line in imports)
+        + "\n" * (3 if imports else 2)
+        + code
+        + "\n"
+    )
+
+
+def built_header(name):
+    return f'"""Built from course/exercises/{name} by {BUILT_BY}: edit that file."""\n'
 
 
 def plan(root):
@@ -117,7 +126,7 @@ def was_built(path):
     """True for a file that this builder wrote under this name: never a learner's own or copied notebook."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        return f"by {BUILT_BY}" in text[:200]
+        return text.startswith(built_header(path.name))
     try:
         found = json.loads(text)
         return "flashlab" in found["metadata"] and found["cells"][0]["id"].startswith(f"{path.stem}-0-")

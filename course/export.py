@@ -30,7 +30,7 @@ LOADED = (  # what a browser fetches by itself; links that a reader may click ar
 
 
 def export(root, folder):
-    """Write a page for each built notebook, and index.html, into `folder`; returns 1 when one failed, else 0."""
+    """Write a page for each built notebook, and index.html, into `folder`; return 1 if one failed, else 0."""
     made, failed = [], 0
     for path in [path for name in FOLDERS for path in sorted((root / name).glob("*.ipynb"))]:
         target = folder / path.parent.name / f"{path.stem}.html"

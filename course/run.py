@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import traceback
 import warnings
 from dataclasses import dataclass
 
@@ -41,6 +42,9 @@ def make_shell():
     class PlainValue(DisplayHook):
         def write_output_prompt(self):
             pass  # no "Out[1]: " before the value
+
+        def quiet(self):  # a semicolon at the end; IPython looks into the history, which is off
+            return self.semicolon_at_end_of_expression(self.exec_result.info.raw_cell)
 
     class PlainDisplay(DisplayPublisher):
         def publish(self, data, *args, **kwargs):
@@ -104,7 +108,7 @@ def complaints(source, results):
     for result in results:
         promised = "\n".join(result.cell.expected)
         if result.error:
-            what = f"raised {type(result.error).__name__}: {result.error}"
+            what = f"raised {type(result.error).__name__}: {result.error}{place(result.error)}"
         elif result.warnings:
             what = "warned: " + "; ".join(result.warnings)
         elif promised and not expected.agrees(promised, result.text):
@@ -114,6 +118,13 @@ def complaints(source, results):
         where = f"{source.path}:{result.cell.line}: cell {result.cell.id}"
         found.append(f"{where} {what}\nsource\n{indented(result.cell.text)}")
     return found
+
+
+def place(error):
+    """Where an error was raised, if that was in a file and not in the cell itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = frames and os.path.exists(frames[-1].filename)
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if inside else ""
 
 
 def indented(text):

@@ -41,6 +41,54 @@ def checks_of(results):
     return [result for result in results if "check" in result.cell.tags]
 
 
+HEADER = """\
+# title: A
+# minutes: 1
+
+# %% tags=["setup"]
+import warnings
+x = 3
+
+# %% [markdown]
+# ## 1. B (1 min)
+
+"""
+SHOWN = """\
+from IPython.display import HTML, display
+print(x)
+display(x + 1)
+HTML("<b>")
+#> 3
+#> 4
+#> <...HTML...>
+"""
+FAULTS = {
+    "a wrong value": ("x / 7\n#> 0.4386", "expected\n    0.4386\ngot\n    0.42857"),
+    "a wrong print": ('print("a", x)\n#> a 4', "expected\n    a 4\ngot\n    a 3"),
+    "a missing value": ("x;\n#> 3", "got\n"),
+    "an error": ("x / 0", "raised ZeroDivisionError: division by zero"),
+    "a warning": ('warnings.warn("look out")', "warned: look out"),
+    "a name of another section": ("y", "raised NameError"),
+}
+
+
+@pytest.mark.parametrize("code, words", FAULTS.values(), ids=FAULTS)
+def test_a_faulty_cell_is_reported_with_file_line_cell_and_source(shell, tmp_path, code, words):
+    path = tmp_path / "a.py"
+    path.write_text(f"{HEADER}# %%\n{code}\n")
+    source = percent.parse(path)
+    (message,) = run.complaints(source, run.run(shell, run.alone(source)["1. B (1 min)"]))
+    assert message.startswith(f"{path}:11: cell a-1-2 ") and words in message
+    assert "    " + code.split("\n")[0] in message
+
+
+def test_a_cell_that_shows_what_it_promises_is_not_reported(shell, tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(f"{HEADER}# %%\n{SHOWN}")
+    source = percent.parse(path)
+    assert run.complaints(source, run.run(shell, source.cells)) == []
+
+
 @named(LESSONS)
 def test_a_lesson_runs_whole_and_every_cell_shows_what_its_source_promises(shell, path):
     source = percent.parse(path)
