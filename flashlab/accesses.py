@@ -1,0 +1,146 @@
+"""Which memory a kernel touches: is every address inside a tensor that it was given, which bytes moved, do
+two programs race?
+
+Nothing here knows Triton. `flashlab.interpreter` reports each load, store and barrier of a launch to a list
+of observers; the classes of this module are those observers.
+"""
+
+import math
+
+import numpy as np
+
+NOBODY, MANY = -1, -2  # who touched an address, where it is not one program's number
+
+
+class OutOfBounds(Exception):
+    """A kernel is about to touch memory that is not part of the tensor whose pointer it used."""
+
+
+class RaceError(Exception):
+    """Two programs, or two threads of one program, may meet at one address."""
+
+
+class Argument:
+    """One tensor argument of a launch, as memory: its name, first address, sizes and strides in elements."""
+
+    def __init__(self, name, start, itemsize, shape, strides):
+        self.name = name.removesuffix("_ptr")
+        self.start, self.itemsize = start, itemsize
+        self.shape, self.strides = tuple(shape), tuple(strides)
+        numel = math.prod(self.shape)
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)) if numel else -1
+        self.nbytes = (last + 1) * itemsize
+        # Axes from the widest stride to the narrowest; stride 0 (an expanded axis) adds no address.
+        axes = sorted(
+            ((s, n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1 and s), reverse=True
+        )
+        nested = all(wide >= s * n for (wide, _), (s, n) in zip(axes, axes[1:], strict=False))
+        dense = numel * itemsize == self.nbytes
+        self.axes = axes if nested and not dense else []
+
+    def fault(self, addresses, itemsize):
+        """What is wrong with `addresses` (uint64, not empty), each of an element of `itemsize` bytes: a
+        phrase, or None.
+        """
+        first, end = int(addresses.min()), int(addresses.max()) + itemsize
+        if end > self.start + self.nbytes:
+            return f"ends {end - self.start - self.nbytes} bytes past it"
+        if first < self.start:
+            return f"starts {self.start - first} bytes before it"
+        rest, between = (addresses - np.uint64(self.start)) // np.uint64(self.itemsize), False
+        for stride, size in self.axes:
+            index, rest = np.divmod(rest, np.uint64(stride))
+            between = between or bool((index >= size).any())
+        if self.axes and (between or rest.any()):
+            return f"falls between its elements (shape {list(self.shape)}, strides {list(self.strides)})"
+        return None
+
+
+class Recorder:
+    """Writes down every load and store as (program, op, name, bytes): distinct bytes of unmasked lanes."""
+
+    def __init__(self, names=None):
+        self.names, self.rows = names or {}, []
+
+    def access(self, program, op, argument, addresses, itemsize):
+        name = self.names.get(argument.start, argument.name)
+        self.rows.append(
+            (program, op, name, len(np.unique(addresses)) * itemsize, tile_of(argument, addresses))
+        )
+
+    def barrier(self, program):
+        pass
+
+
+def tile_of(argument, addresses):
+    """The first element that an access touches, as an index into its tensor (for pictures)."""
+    if not len(addresses) or not argument.shape:
+        return ()
+    rest, index = (int(addresses.min()) - argument.start) // argument.itemsize, [0] * len(argument.shape)
+    for axis in sorted(range(len(index)), key=lambda a: -argument.strides[a]):
+        if argument.strides[axis] and argument.shape[axis] > 1:
+            index[axis], rest = divmod(rest, argument.strides[axis])
+    return tuple(index)
+
+
+class RaceFinder:
+    """Finds what the interpreter hides because it runs one program after another, and each as one thread.
+
+    `found` lists, as sentences: a program that reads what it stored since its last barrier (another of its
+    threads may not have stored yet), and two programs that touch one address where one writes. Atomic
+    operations may meet each other.
+    """
+
+    def __init__(self):
+        self.found, self.epoch, self.memory = [], 0, {}
+
+    def barrier(self, program):
+        self.epoch += 1
+
+    def access(self, program, op, argument, addresses, itemsize):
+        # One table for each stretch of memory: writer, reader and atomic user of an element, by its first byte.
+        table, index = self.table(argument, addresses)
+        me = self.number(program)
+        writer, reader, atomic, stored = (table[k][index] for k in ("writer", "reader", "atomic", "stored"))
+        others = ((writer != NOBODY) & (writer != me)) | (op != "atomic") * (
+            (atomic != NOBODY) & (atomic != me)
+        )
+        if op != "load":
+            others |= (reader != NOBODY) & (reader != me)
+        if others.any():
+            self.say(f"programs touch the same {int(others.sum()) * itemsize} bytes of {argument.name}, and one of "
+                     f"them writes: the other is {program}")  # fmt: skip
+        if op == "load" and (stored == self.epoch).any():
+            count = int((stored == self.epoch).sum()) * itemsize
+            self.say(
+                f"program {program} reads {count} bytes of {argument.name} that it stored since its last "
+                "barrier: tl.debug_barrier() missing?"
+            )
+        if op == "load":
+            table["reader"][index] = np.where((reader == NOBODY) | (reader == me), me, MANY)
+        elif op == "store":
+            table["writer"][index], table["stored"][index] = me, self.epoch
+        else:
+            table["atomic"][index] = np.where((atomic == NOBODY) | (atomic == me), me, MANY)
+
+    def table(self, argument, addresses):
+        for (start, nbytes), table in self.memory.items():
+            if start <= argument.start and argument.start + argument.nbytes <= start + nbytes:
+                break
+        else:
+            start, nbytes = argument.start, argument.nbytes
+            table = {k: np.full(nbytes, NOBODY, np.int64) for k in ("writer", "reader", "atomic", "stored")}
+            self.memory[start, nbytes] = table
+        return table, (addresses - np.uint64(start)).astype(np.int64)
+
+    def number(self, program):
+        """A program as one number. A new program starts with a clean slate: its stores are all still to come."""
+        if getattr(self, "current", None) != program:
+            self.current, self.epoch = program, self.epoch + 1
+            self.numbers = getattr(self, "numbers", {})
+            self.numbers.setdefault(program, len(self.numbers))
+        return self.numbers[program]
+
+    def say(self, sentence):
+        if sentence not in self.found:
+            self.found.append(sentence)

@@ -1,0 +1,127 @@
+"""FlashAttention-2 (arXiv 2307.08691) in Triton.
+
+Forward, Algorithm 1: one program for each query block. It keeps its rows' state (row_max, row_sum, acc) on chip
+while the key blocks come by, divides once at the end, and writes o and lse. Row maxima are kept in units of
+log2, because the GPU computes exp2: exp(scale * s) = exp2(qk_scale * s) with qk_scale = scale * log2(e).
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from flashlab.kernels.launch import LOG2_E, config_for, launch
+from flashlab.kernels.primitives import diagonal, key_range, keys_of, load_tile, my_block, store_tile, visible
+
+LN_2 = tl.constexpr(1 / LOG2_E)
+
+
+@triton.jit
+def absorb(
+    row_max, row_sum, acc, q, rows,
+    k_ptr, v_ptr, k_strides, v_strides, batch, head, first, end, shift, qk_scale,
+    DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One more key block for the query block `q`: the new (row_max, row_sum, acc). MASKED: some key may be hidden."""
+    # FA2 Alg. 1, line 7: load K_j and V_j (V_j below, where it is needed)
+    # [BLOCK_K, BLOCK_D]
+    k = load_tile(k_ptr, k_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
+    # FA2 Alg. 1, line 8: S = Q_i K_j^T
+    # [BLOCK_Q, BLOCK_K]
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    # FA2 Alg. 1, line 9: row_max, P = exp(S - row_max), row_sum
+    if MASKED:  # scale first, mask second: -inf * scale would be +inf or nan for scale <= 0
+        keys = first + tl.arange(0, BLOCK_K)
+        scores = tl.where(
+            visible(rows[:, None], keys[None, :], end, shift, CAUSAL), scores * qk_scale, float("-inf")
+        )
+        new_max = tl.maximum(row_max, tl.max(scores, 1))
+        unit = tl.where(new_max == float("-inf"), 0.0, new_max)  # no key seen yet: -inf - -inf would be nan
+        p = tl.exp2(scores - unit[:, None])
+    else:
+        new_max = tl.maximum(row_max, tl.max(scores, 1) * qk_scale)
+        unit = new_max
+        p = tl.exp2(scores * qk_scale - unit[:, None])  # one fused multiply-add, one exp2
+    alpha = tl.exp2(row_max - unit)  # [BLOCK_Q]
+    row_sum = row_sum * alpha + tl.sum(p, 1)
+    # FA2 Alg. 1, line 10: O_i = exp(old row_max - row_max) O_i + P V_j
+    v = load_tile(v_ptr, v_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
+    acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
+    return new_max, row_sum, acc
+
+
+@triton.jit(do_not_specialize=["num_queries", "num_keys"])
+def forward_kernel(
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, key_lengths_ptr,
+    q_strides, k_strides, v_strides, o_strides,  # each (batch, head, row, dim), in elements
+    num_heads, group, num_queries, num_keys, qk_scale,
+    DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, NEGATE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """o = softmax(scale Q K^T) V and lse for one query block of one head."""
+    # FA2 Alg. 1, lines 1-3: this program is query block i of one head
+    block, batch, head = my_block(num_queries, num_heads, BLOCK_Q, CAUSAL is not None)
+    num_keys = keys_of(batch, key_lengths_ptr, num_keys)
+    shift = diagonal(num_queries, num_keys, CAUSAL)
+    rows = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    # FA2 Alg. 1, line 4: load Q_i
+    # [BLOCK_Q, BLOCK_D]
+    q = load_tile(q_ptr, q_strides, batch, head, block * BLOCK_Q, num_queries, DIM, BLOCK_Q, BLOCK_D, True)
+    if NEGATE:  # a negative scale: its sign goes to q, so that a row's largest score stays its largest
+        q = -q
+    # FA2 Alg. 1, line 5: row_max = -inf, row_sum = 0, O_i = 0
+    row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
+    row_sum = tl.zeros([BLOCK_Q], tl.float32)
+    acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
+    # FA2 Alg. 1, line 6: for all key blocks; first those that every row sees whole, then those under a mask
+    full, end = key_range(block, num_queries, num_keys, shift, BLOCK_Q, BLOCK_K, CAUSAL)
+    for first in tl.range(0, full, BLOCK_K):
+        row_max, row_sum, acc = absorb(
+            row_max, row_sum, acc, q, rows, k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end,
+            shift, qk_scale, DIM, BLOCK_K, BLOCK_D, CAUSAL, False, PRECISION,
+        )  # fmt: skip
+    for first in tl.range(full, end, BLOCK_K):
+        row_max, row_sum, acc = absorb(
+            row_max, row_sum, acc, q, rows, k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end,
+            shift, qk_scale, DIM, BLOCK_K, BLOCK_D, CAUSAL, True, PRECISION,
+        )  # fmt: skip
+    # FA2 Alg. 1, line 12: O_i = O_i / row_sum, once. A row that saw no key has row_sum 0 and gets 0
+    row_sum = tl.where(row_sum == 0, 1.0, row_sum)
+    acc = acc * (1 / row_sum)[:, None]
+    # FA2 Alg. 1, line 13: L_i = row_max + ln(row_sum), -inf for a row that saw no key
+    lse = (row_max + tl.log2(row_sum)) * LN_2
+    # FA2 Alg. 1, line 14: write O_i
+    store_tile(o_ptr, o_strides, batch, head, block * BLOCK_Q, num_queries, acc, DIM, BLOCK_Q, BLOCK_D)
+    # FA2 Alg. 1, line 15: write L_i
+    tl.store(lse_ptr + (batch * num_heads + head) * num_queries + rows, lse, mask=rows < num_queries)
+
+
+def forward(q, k, v, *, causal=None, scale, key_lengths=None, config=None):
+    """o [B, Hq, Nq, D] in q's dtype and lse [B, Hq, Nq] fp32 of q [B, Hq, Nq, D], k and v [B, Hkv, Nk, D].
+
+    Any strides; D from 1 to 256; fp16, bf16 or fp32. `causal` is None, "top-left" or "bottom-right". Expects
+    inputs that fit together (`flashlab.attention` checks them). On the CPU, bf16 is computed in fp32.
+    """
+    if q.device.type == "cpu" and q.dtype == torch.bfloat16:  # Triton's interpreter cannot compute in bf16
+        o, lse = forward(
+            *(x.float() for x in (q, k, v)),
+            causal=causal,
+            scale=scale,
+            key_lengths=key_lengths,
+            config=config,
+        )
+        return o.to(q.dtype), lse
+    (batch, heads, num_queries, dim), (kv_heads, num_keys) = q.shape, k.shape[1:3]
+    o = torch.empty_like(q)
+    lse = torch.empty((batch, heads, num_queries), dtype=torch.float32, device=q.device)
+    if o.numel() == 0:
+        return o, lse
+    config = config or config_for(q)
+    launch(
+        forward_kernel, (triton.cdiv(num_queries, config.block_q) * batch * heads,),
+        q, k, v, o, lse, key_lengths, q.stride(), k.stride(), v.stride(), o.stride(),
+        heads, heads // kv_heads, num_queries, num_keys, abs(scale) * LOG2_E,
+        DIM=dim, BLOCK_Q=config.block_q, BLOCK_K=config.block_k, BLOCK_D=max(16, triton.next_power_of_2(dim)),
+        CAUSAL=causal, NEGATE=scale < 0, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", config=config,
+    )  # fmt: skip
+    return o, lse

@@ -1,0 +1,88 @@
+"""How a kernel is launched: interpreted or compiled, and with which block sizes, warps and pipeline stages.
+
+The choice is made for each call: tensors on the CPU run in Triton's interpreter (`flashlab.interpreter`), CUDA
+tensors run compiled. Nothing is tuned at run time: the table below holds one tested configuration for each GPU
+generation, element size, head dim and direction, so that a first call costs one compilation.
+"""
+
+import contextlib
+import functools
+from typing import NamedTuple
+
+import torch
+
+from flashlab import interpreter
+
+LOG2_E = 1.4426950408889634  # exp(x) = exp2(x * LOG2_E): the GPU has an instruction for exp2 only
+
+
+class Config(NamedTuple):
+    """Rows of a query block, rows of a key block, warps of a program, stages of the load pipeline."""
+
+    block_q: int
+    block_k: int
+    num_warps: int = 4
+    num_stages: int = 2
+
+
+INTERPRETED = Config(64, 64)  # the interpreter's time depends on the number of tiles, not on their size
+
+# (generation, bytes of an element, direction) -> {largest head dim: Config}. Generations: 80 (A100), 89 (consumer
+# Ampere and Ada: less shared memory), 90 (Hopper), 100 (data-centre Blackwell), 120 (consumer Blackwell).
+TABLE = {
+    (90, 2, "forward"): {
+        64: Config(128, 128, 8, 3),
+        128: Config(128, 64, 8, 3),
+        256: Config(128, 64, 8, 2),
+    },
+    (80, 2, "forward"): {64: Config(128, 64, 4, 3), 128: Config(128, 64, 8, 2), 256: Config(64, 32, 4, 2)},
+    (89, 2, "forward"): {64: Config(128, 64, 4, 2), 128: Config(128, 32, 8, 2), 256: Config(64, 32, 4, 1)},
+    (90, 4, "forward"): {64: Config(64, 32, 4, 2), 128: Config(64, 32, 4, 2), 256: Config(32, 32, 4, 1)},
+    (80, 4, "forward"): {64: Config(64, 32, 4, 2), 128: Config(32, 32, 4, 2), 256: Config(32, 16, 4, 1)},
+    (89, 4, "forward"): {64: Config(64, 32, 4, 2), 128: Config(32, 32, 4, 1), 256: Config(16, 16, 4, 1)},
+}
+SAME_AS = {100: 90, 120: 89}
+
+
+def generation(major, minor):
+    """The table's name for a GPU of compute capability major.minor."""
+    if major == 8:
+        return 80 if minor == 0 else 89
+    return {9: 90, 10: 100}.get(major, 120 if major > 10 else 80)
+
+
+def table_config(arch, itemsize, head_dim, direction="forward"):
+    """The shipped Config for GPU generation `arch`, elements of `itemsize` bytes, head dim 1 to 256, a direction."""
+    sizes = TABLE[SAME_AS.get(arch, arch), itemsize, direction]
+    return next(config for largest, config in sizes.items() if head_dim <= largest)
+
+
+@functools.cache
+def _config(device_type, index, itemsize, head_dim, direction):
+    if device_type == "cpu":
+        return INTERPRETED
+    arch = generation(*torch.cuda.get_device_capability(index))
+    return table_config(arch, itemsize, head_dim, direction)
+
+
+def config_for(x, direction="forward"):
+    """The Config for tensors like `x` [..., D]."""
+    device = x.device
+    return _config(device.type, device.index, x.element_size(), x.shape[-1], direction)
+
+
+def launch(kernel, grid, *args, config, **constants):
+    """Launch `kernel` over `grid` programs, interpreted if the first argument lives on the CPU, else compiled."""
+    options = dict(num_warps=config.num_warps, num_stages=config.num_stages)
+    device = args[0].device
+    if device.type == "cpu":
+        with interpreter.interpreted():
+            kernel[grid](*args, **constants, **options)
+        return
+    if device.type != "cuda":
+        raise ValueError(
+            f"kernels run on CPU tensors (interpreted) and CUDA tensors (compiled), got {device}"
+        )
+    elsewhere = device.index != torch.cuda.current_device()
+    with torch.cuda.device(device) if elsewhere else contextlib.nullcontext():
+        kernel[grid](*args, **constants, **options)

@@ -1,0 +1,100 @@
+"""What every attention kernel is made of: where a program works, loading and storing tiles, masks.
+
+Tensors are [batch, head, row, dim] with any strides. Offsets of batch, head and row are 64 bits wide: 2^31
+elements are only 4 GB. A tile is [BLOCK rows, BLOCK_D columns]; what lies outside the tensor is 0.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def my_block(num_rows, num_heads, BLOCK: tl.constexpr, LAST_FIRST: tl.constexpr):
+    """(block, batch, head) of this program: blocks of one head are neighbours, so that its K and V stay in L2."""
+    num_blocks = (num_rows + BLOCK - 1) // BLOCK
+    pid = tl.program_id(0)
+    block = pid % num_blocks
+    if LAST_FIRST:  # under a causal mask the last blocks have the most work: start them first
+        block = num_blocks - 1 - block
+    head = pid // num_blocks
+    return block, (head // num_heads).to(tl.int64), (head % num_heads).to(tl.int64)
+
+
+@triton.jit
+def keys_of(batch, key_lengths_ptr, num_keys):
+    """How many keys this batch entry has: num_keys, or its key length."""
+    if key_lengths_ptr is not None:
+        num_keys = tl.minimum(tl.maximum(tl.load(key_lengths_ptr + batch).to(tl.int32), 0), num_keys)
+    return num_keys
+
+
+@triton.jit
+def diagonal(num_queries, num_keys, CAUSAL: tl.constexpr):
+    """Row i sees the keys j <= i + diagonal: 0 for "top-left", so that the last row sees the last key for "bottom-right"."""
+    if CAUSAL == "bottom-right":
+        return num_keys - num_queries
+    else:
+        return num_keys * 0
+
+
+@triton.jit
+def key_range(
+    block, num_queries, num_keys, shift, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CAUSAL: tl.constexpr
+):
+    """(full, end): every row of the query block sees all keys before `full`, a multiple of BLOCK_K; none sees `end`."""
+    full = num_keys
+    end = num_keys
+    if CAUSAL is not None:
+        full = tl.minimum(tl.maximum(block * BLOCK_Q + shift + 1, 0), num_keys)
+        end = tl.minimum(tl.maximum(tl.minimum((block + 1) * BLOCK_Q, num_queries) + shift, 0), num_keys)
+    return full // BLOCK_K * BLOCK_K, end
+
+
+@triton.jit
+def visible(rows, keys, end, shift, CAUSAL: tl.constexpr):
+    """The mask of a tile [rows, keys]: key j < end, and under a causal mask j <= i + shift."""
+    seen = keys < end
+    if CAUSAL is not None:
+        seen = seen & (keys <= rows + shift)
+    return seen
+
+
+@triton.jit
+def load_tile(
+    x_ptr, strides, batch, head, first, end,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, RAGGED: tl.constexpr,
+):  # fmt: skip
+    """Rows first to first + BLOCK of x[batch, head]: [BLOCK, BLOCK_D]. RAGGED: rows from `end` on are 0."""
+    rows = first + tl.arange(0, BLOCK)
+    dims = tl.arange(0, BLOCK_D)
+    x_ptr += batch * strides[0] + head * strides[1]
+    tile_ptr = x_ptr + rows.to(tl.int64)[:, None] * strides[2] + dims[None, :] * strides[3]
+    if RAGGED and DIM < BLOCK_D:
+        return tl.load(tile_ptr, mask=(rows < end)[:, None] & (dims < DIM)[None, :], other=0.0)
+    elif RAGGED:
+        return tl.load(tile_ptr, mask=(rows < end)[:, None], other=0.0)
+    elif DIM < BLOCK_D:
+        return tl.load(tile_ptr, mask=(dims < DIM)[None, :], other=0.0)
+    else:
+        return tl.load(tile_ptr)
+
+
+@triton.jit
+def store_tile(
+    x_ptr,
+    strides,
+    batch,
+    head,
+    first,
+    end,
+    tile,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """Write tile [BLOCK, BLOCK_D] to rows first to first + BLOCK of x[batch, head], without the rows from `end` on."""
+    rows = first + tl.arange(0, BLOCK)
+    dims = tl.arange(0, BLOCK_D)
+    x_ptr += batch * strides[0] + head * strides[1]
+    tile_ptr = x_ptr + rows.to(tl.int64)[:, None] * strides[2] + dims[None, :] * strides[3]
+    tl.store(tile_ptr, tile.to(x_ptr.dtype.element_ty), mask=(rows < end)[:, None] & (dims < DIM)[None, :])
