@@ -1,0 +1,76 @@
+// A question with a box or buttons. Enter (or a click) locks the guess; nothing ever waits for it.
+const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
+const make = (tag, props = {}, ...children) => {
+  const node = Object.assign(document.createElement(tag), props);
+  node.append(...children);
+  return node;
+};
+let count = 0;
+
+function render({ model, el }) {
+  const say = model.get("strings").predict;
+  const id = `fl-predict-${count++}-${Math.random().toString(36).slice(2, 7)}`;
+  const root = make("section", { className: "fl-widget fl-ask" });
+  root.dataset.lmSuppressShortcuts = "true"; // keys typed here are not the notebook's
+  root.setAttribute("aria-labelledby", id);
+  const title = make("p", { className: "fl-kicker", textContent: say.title });
+  const question = make("p", { className: "fl-question", id });
+  const form = make("form", { className: "fl-form" });
+  const status = make("p", { className: "fl-status" });
+  status.setAttribute("aria-live", "polite");
+  root.append(title, question, form, status);
+  let open = !model.get("locked").guess; // is the box open for a guess?
+
+  function lock(guess, choice = -1) {
+    if (!guess) return void (status.textContent = say.empty);
+    open = false;
+    model.set("locked", { guess, choice });
+    model.save_changes();
+    draw();
+    root.querySelector("button")?.focus();
+  }
+
+  function draw() {
+    const { guess, choice } = { choice: -1, ...model.get("locked") };
+    const choices = model.get("choices");
+    question.textContent = model.get("question");
+    form.replaceChildren();
+    form.setAttribute("role", "group");
+    form.setAttribute("aria-label", say.your_guess);
+    if (choices.length) {
+      choices.forEach((text, n) => {
+        const button = make("button", { type: "button", textContent: text, disabled: !open && n !== choice });
+        button.setAttribute("aria-pressed", String(!open && n === choice));
+        button.onclick = () => open && lock(text, n);
+        form.append(button);
+      });
+    } else if (open) {
+      const box = make("input", { type: "text", autocomplete: "off", spellcheck: false, value: guess || "" });
+      box.setAttribute("aria-label", say.your_guess);
+      const unit = model.get("unit");
+      form.append(box, ...(unit ? [make("span", { className: "fl-unit", textContent: unit })] : []));
+      form.append(make("button", { type: "submit", textContent: say.enter, className: "fl-primary" }));
+      form.onsubmit = (event) => (event.preventDefault(), lock(box.value.trim()));
+    }
+    if (!open) {
+      const again = make("button", { type: "button", textContent: say.again, className: "fl-quiet" });
+      again.onclick = () => {
+        open = true;
+        draw();
+        (form.querySelector("input") || form.querySelector("button")).focus();
+      };
+      form.append(again);
+    }
+    const offline = model.get("offline");
+    if (open) status.textContent = offline ? say.offline : say.hint;
+    else status.textContent = offline ? say.offline : fill(say.locked, { guess }) + (model.get("saved") ? "" : " " + say.unsaved);
+  }
+
+  const redraw = () => (draw());
+  const heard = ["change:question", "change:saved", "change:locked"];
+  heard.forEach((name) => model.on(name, redraw));
+  draw();
+  el.append(root);
+  return () => heard.forEach((name) => model.off(name, redraw));
+}
+export default { render };
