@@ -94,7 +94,19 @@ def plan(root):
         made[root / "exercises" / f"{path.stem}.ipynb"] = as_json(notebook(source, "learner"))
         made[root / "solutions" / f"{path.stem}.ipynb"] = as_json(notebook(source, "answers"))
         made[root / "flashlab" / "checks" / "solutions" / f"{path.stem}.py"] = solution_module(source)
+    if (root / "course" / "preview.py").exists():
+        made[root / "course" / "preview.html"] = preview_page()
     return made
+
+
+def preview_page():
+    """The page to look at before installing; the one thing here that needs flashlab's environment."""
+    from course import preview
+
+    try:
+        return preview.build_preview()
+    except ModuleNotFoundError as error:
+        sys.exit(f"course/preview.html needs {error.name}: run .venv/bin/python course/build.py")
 
 
 def as_json(made):
