@@ -1,6 +1,5 @@
-"""`python3 -m flashlab lab` and `python3 -m flashlab test`: what `make lab` and `make test` call. Parses on Python 3.8."""
+"""What `make lab` and `make test` call: `python3 -m flashlab lab` and `... test`. Parses on Python 3.8."""
 
-import os
 import sys
 
 USAGE = """usage: python3 -m flashlab lab [arguments for JupyterLab, e.g. --no-browser --port=9000]
@@ -34,7 +33,7 @@ def main(argv):
     try:
         return commands.lab(argv[1:]) if command == "lab" else commands.test(argv[1:])
     except SetupError as error:
-        print("flashlab: {}".format(error), file=sys.stderr)
+        print(error, file=sys.stderr)
     except OSError as error:
         print("flashlab: {}: {}".format(error.strerror or error, error.filename or "?"), file=sys.stderr)
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
 """Fill .venv from a fresh clone, with nothing but the standard library; parses on Python 3.8.
 
-The order of things: is this machine able (Python, platform, disk)? -> an empty .venv -> torch and triton, the tested
-pair, only into a .venv that has no torch yet -> everything else, as constraints.txt says -> a stamp that says what is
-in. What pip prints goes to .venv/install.log; what went wrong is told in one sentence (SetupError).
+Order: is this machine able (Python, platform, disk)? -> an empty .venv -> torch and triton, the tested pair,
+if the .venv has no torch yet -> everything else, as constraints.txt says -> a stamp that says what is in.
+What pip prints goes to .venv/install.log; what went wrong is one sentence (SetupError).
 """
 
 import hashlib
@@ -28,8 +28,9 @@ TRITON = "3.7.1"
 TORCH_RANGE = ((2, 11), (3,))  # as in pyproject.toml
 # PyTorch's own index of CPU wheels: asked only where there is no GPU and pip's index offers no CPU build.
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# kind of torch -> (GB to fetch, GB on disk), measured on Linux x86_64 with everything else; the rest of the set is 0.1.
+# kind of torch -> (GB to fetch, GB on disk) with everything else, of which REST; measured on Linux x86_64.
 SIZES = {"cpu": (0.49, 2.4), "cuda": (2.83, 5.4), "other": (0.3, 1.5)}
+REST = 0.1
 
 
 def venv_python(venv=VENV):
@@ -38,7 +39,7 @@ def venv_python(venv=VENV):
 
 
 def fingerprint(root=ROOT):
-    """Return a hash of all that decides what is installed: the two lists, the pinned pair, and where the clone lies."""
+    """Return a hash of what decides what is installed: both lists, the pinned pair, the clone's place."""
     digest = hashlib.sha256(repr((TORCH, TRITON, str(root))).encode())
     for name in ("pyproject.toml", "constraints.txt"):
         digest.update(Path(root, name).read_bytes())
@@ -55,7 +56,7 @@ def read_stamp(venv=VENV):
 
 
 def torch_kind(system=None, gpus=None):
-    """Return ("cpu" | "cuda" | "other", sentence or None): which build to ask for, and why not CUDA despite a GPU."""
+    """Return ("cpu" | "cuda" | "other", sentence or None): the build to ask for, and why a GPU is no use."""
     if (system or platform.system()) != "Linux":
         return "other", None
     gpus = machine.query_gpus() if gpus is None else gpus
@@ -66,8 +67,8 @@ def torch_kind(system=None, gpus=None):
 def disk_problem(kind, venv=VENV, tmp=None, free=None):
     """Return (sentence or None, folder for pip's temporary files).
 
-    pip keeps every download there until all is installed. `free` maps a folder to its free bytes. Where the usual
-    temporary folder is too small (a small tmpfs on some systems), one inside .venv is used.
+    pip keeps every download there until all is installed. Where the usual temporary folder is too small (on
+    some systems a tmpfs), one inside .venv is used. `free` maps a folder to its free bytes.
     """
     tmp = Path(tmp or tempfile.gettempdir())
     home = Path(venv).parent
@@ -92,7 +93,7 @@ def same_disk(a, b):
 
 
 def make_venv(venv=VENV, has_ensurepip=None):
-    """Make an empty .venv with pip in it; without ensurepip (Debian: python3-venv) pip comes from `pip --python`."""
+    """Make a .venv with nothing but pip; without ensurepip (Debian: python3-venv) by `pip --python`."""
     if has_ensurepip is None:
         has_ensurepip = importlib.util.find_spec("ensurepip") is not None
     if importlib.util.find_spec("venv") is None or not (has_ensurepip or importlib.util.find_spec("pip")):
@@ -117,7 +118,7 @@ def unfinished(venv=VENV):
 
 
 def installed_torch(venv=VENV):
-    """Return the version of the torch inside a .venv, or None; SetupError if its Python is broken or not one of ours."""
+    """Return the version of the torch inside a .venv, or None; SetupError if its Python is no use."""
     code = (
         "import sys, importlib.metadata as m\nprint(*sys.version_info[:3])\n"
         "try: print(m.version('torch'))\nexcept m.PackageNotFoundError: pass"
@@ -135,7 +136,7 @@ def installed_torch(venv=VENV):
     if not version:
         raise SetupError("The Python inside {} does not run: delete that folder and try again.".format(venv))
     if machine.python_problem(version, which=lambda name: None):
-        text = "{} was made with Python {}.{}, and flashlab needs 3.11 to 3.14: delete that folder and try again."
+        text = "{} has Python {}.{}, and flashlab needs 3.11 to 3.14: delete that folder and try again."
         raise SetupError(text.format(venv, *version[:2]))
     return lines[1].strip() or None
 
@@ -197,10 +198,7 @@ def _check_machine(say, venv, new):
     if problem:
         raise SetupError(problem)
     if why:
-        say(
-            why
-            + " Until then the CPU build of PyTorch is installed; after that, delete .venv and run this again."
-        )
+        say(why + " Until then the CPU build is installed; after that, delete .venv and run this again.")
     return kind, tmp
 
 
@@ -211,20 +209,18 @@ def _fill(torch, kind, extras, say, root, venv, scratch):
     if torch is None:
         request = torch_request(kind, pip, log)
         if kind == "cpu" and "+cpu" not in request[0]:
-            say(
-                "No CPU build of PyTorch is on offer here: pip takes its default, which on Linux is a CUDA build."
-            )
+            say("No CPU build of PyTorch is on offer here: pip takes its default, on Linux a CUDA build.")
             kind = "cuda"
         fetch, disk = SIZES[kind]
         build = {"cpu": "CPU build", "cuda": "CUDA build", "other": "PyPI's build"}[kind]
         say("Setting up flashlab in {}: about {} GB to fetch, {} GB on disk".format(venv, fetch, disk))
         say("  (PyTorch {}, {}; JupyterLab and the rest). pip's own words: {}".format(TORCH, build, log))
         args = ["install", "-c", str(root / "constraints.txt"), *request]
-        pip_run.run_pip(pip, args, log, tmp=scratch, say=say, label="PyTorch", total=fetch - 0.1)
+        pip_run.run_pip(pip, args, log, tmp=scratch, say=say, label="PyTorch", total=fetch - REST)
         if unfinished(venv).exists():
             unfinished(venv).unlink()
     else:
         say("Bringing .venv up to date (it keeps its torch {}); pip's own words: {}".format(torch, log))
     target = "{}[{}]".format(root, ",".join(sorted(extras)))
     args = ["install", "-c", str(root / "constraints.txt"), "-e", target]
-    pip_run.run_pip(pip, args, log, tmp=scratch, say=say, label="JupyterLab and the rest", total=0.1)
+    pip_run.run_pip(pip, args, log, tmp=scratch, say=say, label="JupyterLab and the rest", total=REST)

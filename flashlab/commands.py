@@ -1,11 +1,10 @@
-"""What follows the set-up: start JupyterLab on the start page, or run every check. Standard library, Python 3.8."""
+"""What follows the set-up: JupyterLab on the start page, or every check. Standard library, Python 3.8."""
 
 import json
 import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def say(text):
 
 
 def lab(args):
-    """Set up if needed, then become JupyterLab on the start page; `args` go to JupyterLab. Ctrl-C stops it."""
+    """Set up if needed, then become JupyterLab on the start page, with `args`; Ctrl-C stops it."""
     try:
         if bootstrap.install({"lab"}, say):
             write_settings(bootstrap.VENV)
@@ -56,7 +55,7 @@ def lab_command(port, args=(), uid=None):
 
 
 def split_port(args, default=8888):
-    """Return (port, the other arguments) from JupyterLab's arguments: --port=N, --port N or --ServerApp.port=N."""
+    """Return (port, the other arguments); the port comes as --port=N, --port N or --ServerApp.port=N."""
     port, others, args = default, [], list(args)
     while args:
         arg = args.pop(0)
@@ -86,7 +85,7 @@ def free_port(port, tries=50):
 
 
 def write_settings(venv):
-    """Tell this .venv's JupyterLab to ask no question about news at the first start and to show Markdown rendered."""
+    """Tell this .venv's JupyterLab to ask nothing about news at first and to show Markdown rendered."""
     folder = Path(venv, "share", "jupyter", "lab", "settings")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "overrides.json").write_text(json.dumps(SETTINGS, indent=2) + "\n")
@@ -135,7 +134,7 @@ def steps():
 
 
 def step_environment():
-    """Return the environment of a step: the .venv's commands first on PATH, one thread, no learner's files."""
+    """Return the environment of a step: the .venv's commands first on PATH, one thread, no windows."""
     folder = str(bootstrap.venv_python().parent)
     path = os.pathsep.join([folder, os.environ.get("PATH", "")])
     return dict(os.environ, PATH=path, VIRTUAL_ENV=str(bootstrap.VENV), OMP_NUM_THREADS="1", MPLBACKEND="Agg")
@@ -155,7 +154,7 @@ def summary(results, seconds):
 
 
 def debian_packages(missing=None, root=None):
-    """Install what the browser tests need, where apt is and we are root; elsewhere do nothing (the test says what)."""
+    """Install what the browser tests need, where apt is and we are root; elsewhere do nothing."""
     if missing is None:
         here = (machine.find_chromium(), machine.has_libatomic(), machine.has_cjk_font())
         missing = [name for name, there in zip(machine.DEBIAN_PACKAGES, here) if not there]

@@ -1,6 +1,6 @@
-"""What this machine is: GPU and driver, platform, disk, browser, fonts. Standard library only, parses on Python 3.8.
+"""What this machine is: GPU and driver, platform, browser, fonts. Standard library, parses on Python 3.8.
 
-Every function takes what it looks at as an argument with the real thing as default, so that tests can hand in any machine.
+Functions take what they look at as an argument, the real thing by default: tests can hand in any machine.
 """
 
 import ctypes.util
@@ -59,9 +59,8 @@ def gpu_problem(gpus):
         return None
     newest = max(gpus, key=lambda gpu: gpu.capability)
     if newest.capability and newest.capability < MIN_CAPABILITY:
-        return "The {} (compute capability {}.{}) is too old for PyTorch's CUDA 13 build, which needs 7.5.".format(
-            newest.name, *newest.capability[:2]
-        )
+        text = "The {} (compute capability {}.{}) is too old for PyTorch's CUDA 13 build, which needs 7.5."
+        return text.format(newest.name, *newest.capability[:2])
     if newest.driver[0] < MIN_DRIVER:
         return (
             "The NVIDIA driver {} is too old for PyTorch's CUDA 13 build: update it to {} or later.".format(

@@ -1,4 +1,4 @@
-"""Run pip with its output in a log, progress on the screen, and one sentence when it fails. Standard library only."""
+"""Run pip with its output in a log, progress on the screen, one sentence if it fails. Standard library."""
 
 import os
 import queue
@@ -21,18 +21,17 @@ FAILURES = (
     ),
     (
         r"CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|SSLError",
-        "The package index could not be trusted (a certificate failed): if a proxy is between, set PIP_CERT to its "
-        "certificate.",
+        "The package index could not be trusted (a certificate failed): behind a proxy, set PIP_CERT.",
     ),
     (
-        r"NewConnectionError|NameResolutionError|ConnectTimeoutError|ReadTimeoutError|ConnectionResetError|ProxyError"
-        r"|Temporary failure in name resolution|Name or service not known|Network is unreachable|getaddrinfo failed"
-        r"|Connection refused|Connection broken|IncompleteRead",
-        "No network: the package index did not answer; connect (or set HTTPS_PROXY) and run the same command again.",
+        r"NewConnectionError|NameResolutionError|ConnectTimeoutError|ReadTimeoutError|ConnectionResetError"
+        r"|ProxyError|Temporary failure in name resolution|Name or service not known|Network is unreachable"
+        r"|getaddrinfo failed|Connection refused|Connection broken|IncompleteRead",
+        "No network: the package index did not answer; connect (or set HTTPS_PROXY) and try again.",
     ),
     (
         r"Package '?[\w.-]+'? requires a different Python",
-        "This .venv has a Python that flashlab does not support: delete .venv and run again with Python 3.11 to 3.14.",
+        "The Python of .venv does not fit: delete .venv and run again with Python 3.11 to 3.14.",
     ),
     (r"Permission denied|Errno 13\]", "Something in .venv may not be written: check who owns the folder."),
 )
@@ -83,7 +82,7 @@ def environment(tmp):
 
 
 def run_pip(pip, args, log, tmp, say=None, label="", total=0.0, interval=0.3):
-    """Run `pip args`; its output goes to `log`. `total`: GB expected, `tmp`: where pip collects what it fetches.
+    """Run `pip args`, output to `log`. `total`: GB expected, `tmp`: where pip collects what it fetches.
 
     Raises SetupError with one sentence if pip fails. Ctrl-C ends pip too.
     """
@@ -134,7 +133,7 @@ def _read(stream, lines):
 
 
 class Progress:
-    """One line on a terminal, redrawn; elsewhere a line now and then, so that a log shows that something happens."""
+    """One line on a terminal, redrawn; elsewhere a line now and then: something happens."""
 
     def __init__(self, say, label, total, tmp, terminal=None, every=15.0):
         self.say, self.label, self.total, self.tmp = say, label, total, tmp

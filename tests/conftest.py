@@ -1,4 +1,4 @@
-"""What every test needs: no learner's file touched, one thread, no window, a browser or a word about its absence."""
+"""What every test needs: no learner's file touched, one thread, no window, a browser or a word about it."""
 
 import os
 
