@@ -98,7 +98,16 @@ class Widget(anywidget.AnyWidget):
 def twin_state(widget):
     """The traits of `widget` that its JavaScript may read, as a plain dict."""
     names = [n for n in widget.keys if not n.startswith("_") and n not in _NOT_STATE]
-    return {n: widget.get_state(n)[n] for n in sorted(names)}
+    return {n: _rounded(widget.get_state(n)[n]) for n in sorted(names)}
+
+
+def _rounded(value):
+    """`value` with floats to 12 digits: the last bits of exp differ between machines, files must not."""
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    if isinstance(value, dict):
+        return {k: _rounded(x) for k, x in value.items()}
+    return [_rounded(x) for x in value] if isinstance(value, (list, tuple)) else value
 
 
 def _inline(value):
@@ -108,15 +117,19 @@ def _inline(value):
     )
 
 
-def twin_document(widget):
-    """A complete HTML document with the widget alive in it: no kernel, no network, no other file."""
+def twin_document(widget, *, title=None, head="", before="", after=""):
+    """A complete HTML document with the widget alive in it: no kernel, no network, no other file.
+
+    `head` goes into its head, `before` and `after` around the widget (HTML, not escaped).
+    """
+    title = title or type(widget).__name__
     language = html.escape({"zh": "zh-CN"}.get(widget.strings.get("lang"), widget.strings.get("lang", "en")))
     return (
         f'<!doctype html><html lang="{language}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><title>{html.escape(type(widget).__name__)}</title>'
-        f"<style>html,body{{margin:0}}{widget._css}</style></head>"
-        '<body><main id="widget"></main>'
+        f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title>'
+        f"<style>html,body{{margin:0}}{widget._css}</style>{head}</head>"
+        f'<body><main>{before}<div id="widget"></div>{after}</main>'
         f'<script type="application/json" id="state">{_inline(twin_state(widget))}</script>'
         f'<script type="application/json" id="code">{_inline(str(widget._esm))}</script>'
         f'<script type="module">{_STUB}</script></body></html>'

@@ -30,13 +30,13 @@ export function run(scores, values, block, unit, off = []) {
 export const quotient = (acc, l, c) => (l === 0 && acc[c] === 0 ? 0 : acc[c] / l);
 
 // 4 significant digits, a real minus sign, ∞; tiny rounding is not shown.
-export function number(x) {
+export function number(x, digits = 4) {
   if (masked(x)) return MINUS + "∞";
   if (Number.isNaN(x)) return "NaN";
   if (!Number.isFinite(x)) return (x < 0 ? MINUS : "") + "∞";
   const size = Math.abs(x);
   if (size < 1e-12) return "0";
-  const text = size >= 1e6 || size < 1e-4 ? x.toExponential(2).replace("e+", "e") : String(+x.toPrecision(4));
+  const text = size >= 1e6 || size < 1e-4 ? x.toExponential(2).replace("e+", "e") : String(+x.toPrecision(digits));
   return text.replaceAll("-", MINUS);
 }
 
@@ -94,12 +94,13 @@ const rect = (x, y, w, h, cls, more = "") =>
 
 // The keys in their blocks: score as a dot over its stem, the running max as a line.
 function strip(v, blocks, W, t, c, s) {
-  const n = v.scores.length, left = 62, gap = n > 24 ? 3 : 8, cell = (W - left - gap * (blocks.length - 1)) / n;
-  const crowded = cell < 34, high = v.scores.filter((x) => !masked(x)), top = Math.max(...high, 0), low = Math.min(...high, 0);
-  const Y0 = 104, y = (x) => Y0 - 8 - (54 * (x - low)) / (top - low || 1);
-  const tall = crowded ? 92 : 62, H = Y0 + tall + 4;
+  const n = v.scores.length, left = 76, gap = n > 24 ? 3 : 8, cell = (W - left - gap * (blocks.length - 1)) / n;
+  const crowded = cell < 34, all = [...v.scores, ...blocks.map((k) => k.m)].filter((x) => !masked(x) && Number.isFinite(x));
+  const low = Math.min(...all), top = Math.max(...all), Y0 = 104, y = (x) => Y0 - 8 - (54 * (x - low)) / (top - low || 1);
+  const tall = crowded ? 22 + 7.6 * Math.max(...v.labels.map((name) => name.length + 6)) : 62, H = Math.ceil(Y0 + tall + 4);
   const xOf = (j) => left + cell * j + gap * blocks.findIndex((k) => j < k.to) + cell / 2;
-  let out = text(0, Y0 + 18, "dim", s.key);
+  const line = masked(v.m) || v.m === -Infinity ? 0 : y(v.m);
+  let out = text(0, Y0 + 18, "dim", s.key) + text(0, Math.abs(line - 46) > 18 ? 50 : Y0 - 12, "dim", s.score);
   if (!crowded) out += text(0, Y0 + 37, "dim", s.value) + text(0, Y0 + 56, "dim", s.weight);
   blocks.forEach((k, i) => {
     const x = xOf(k.from) - cell / 2, w = cell * (k.to - k.from), state = i === v.b ? "now" : i < v.b ? "past" : "todo";
@@ -107,45 +108,44 @@ function strip(v, blocks, W, t, c, s) {
     const name = fill(s.block_name, { b: i + 1 });
     if (w > 52 || i === v.b) out += text(x + w / 2, 12, `mid ${i === v.b ? "strong" : "dim"}`, name);
   });
+  if (line) {
+    const start = v.oldM === -Infinity ? Y0 : y(v.oldM), at = v.phase === "convert" ? mix(start, line, ease(Math.min(1, t / 0.35))) : line;
+    out += `<path class="max" d="M${left - 6} ${at}H${W}"/>` + text(0, at + 4, "max-ink", `${s.max_line} ${number(v.m)}`);
+  }
   v.scores.forEach((score, j) => {
     const x = xOf(j), now = j >= v.from && j < v.to, state = now ? "now" : j < v.from ? "past" : "todo";
     const none = masked(score), at = none ? Y0 - 2 : y(score), name = v.labels[j];
     if (!none) out += `<path class="stem ${state}" d="M${x} ${Y0}V${at}"/><circle class="dot ${state}" cx="${x}" cy="${at}" r="${crowded ? 3 : 4.5}"/>`;
     if (crowded) {
-      const label = now ? `${name}  ${number(score)}` : name;
-      out += text(x + 4, Y0 + 8, now ? "strong down" : "dim down", label, `transform="rotate(90 ${x + 4} ${Y0 + 8})" text-anchor="start"`);
+      const label = now ? `${name}  ${number(score, 3)}` : name;
+      out += text(x + 4, Y0 + 8, `${state} down ${now ? "strong" : "dim"}`, label, `transform="rotate(90 ${x + 4} ${Y0 + 8})" text-anchor="start"`);
       return;
     }
-    out += text(x, at - 9, `mid ${now ? "strong" : "dim"}`, number(score)) + text(x, Y0 + 18, `mid ${now ? "" : "dim"}`, name);
-    out += text(x, Y0 + 37, `mid ${now ? "" : "dim"}`, number(v.values[j][c]));
-    if (now) out += text(x, Y0 + 56, "mid new-ink", rateOf(v.k.p[j - v.from], v.unit));
+    const cls = `mid ${state} ${now ? "" : "dim"}`;
+    out += text(x, at - 9, cls + (now ? " strong" : ""), number(score)) + text(x, Y0 + 18, cls, name) + text(x, Y0 + 37, cls, number(v.values[j][c]));
+    if (now) out += text(x, Y0 + 56, cls + " strong", rate(v.k.p[j - v.from], v.unit));
   });
-  if (!masked(v.m) && v.m !== -Infinity) {
-    const start = v.oldM === -Infinity ? Y0 : y(v.oldM), at = v.phase === "convert" ? mix(start, y(v.m), ease(Math.min(1, t / 0.35))) : y(v.m);
-    out += `<path class="max" d="M${left - 6} ${at}H${W}"/>` + text(0, at + 4, "max-ink", `${s.max_line} ${number(v.m)}`);
-  }
   return { H, svg: out };
 }
-const rateOf = (w, unit) => rate(w, unit);
 
 // One bar: the old part (hatched) shrinks inside its dashed outline, then the new part lands at its end.
 function bar(q, range, W, t, id) {
   const [lo, hi] = range, x = (a) => 2 + ((W - 4) * (Math.max(lo, Math.min(hi, a)) - lo)) / (hi - lo || 1);
-  const Y = 20, H = 26, u = q.phase === "convert" ? ease(Math.max(0, (t - 0.35) / 0.65)) : 1;
+  const Y = 6, H = 30, u = q.phase === "convert" ? ease(Math.max(0, (t - 0.35) / 0.65)) : 1;
   const kept = mix(q.old, q.kept, u), zero = x(0);
   let out = `<path class="axis" d="M${zero} ${Y - 4}V${Y + H + 4}"/>`;
-  if (![q.old, q.kept, q.now].every(Number.isFinite)) return out + text(zero + 8, Y + 18, "bad-ink", "NaN");
+  if (![q.old, q.kept, q.now].every(Number.isFinite)) return out + text(zero + 8, Y + 20, "bad-ink", "NaN");
   const moved = Math.abs(q.old - q.kept) > 1e-12 * (1 + Math.abs(q.old));
   out += rect(zero, Y, x(kept) - zero, H, "old", `fill="url(#${id})"`);
   if (q.phase === "convert" && moved) {
     out += rect(zero, Y, x(q.old) - zero, H, "ghost");
     const from = x(q.old), to = x(kept), mid = (from + to) / 2, room = Math.abs(from - to);
     if (room > 26) out += `<path class="arrow" d="M${from + (from > to ? -6 : 6)} ${Y + H / 2}H${to + (from > to ? 8 : -8)}" marker-end="url(#${id}h)"/>`;
-    if (room > 44) out += rect(mid - 24, Y + 3, 48, H - 6, "plate") + text(mid, Y + 19, "mid big", `× ${q.rate}`);
+    if (room > 44) out += rect(mid - 24, Y + 3, 48, H - 6, "plate") + text(mid, Y + 21, "mid big", `× ${q.rate}`);
   }
   if (q.phase === "add") {
     const a = x(q.kept), b = x(q.now), back = (b - a) * (a - zero) < 0;
-    out += rect(a, Y - 20 * (1 - ease(t)) + (back ? 7 : 0), b - a, back ? H - 14 : H, "new", `opacity="${Math.min(1, 0.15 + t * 1.6)}"`);
+    out += rect(a, Y - 26 * (1 - ease(t)) + (back ? 7 : 0), b - a, back ? H - 14 : H, "new", `opacity="${Math.min(1, 0.15 + t * 1.6)}"`);
     out += `<path class="total" d="M${b} ${Y - 5}V${Y + H + 5}"/>`;
   } else if (q.phase === "convert") out += `<path class="total" d="M${x(kept)} ${Y - 5}V${Y + H + 5}"/>`;
   return out;
@@ -175,8 +175,8 @@ function render({ model, el }) {
   root.setAttribute("aria-label", s.name);
   root.dataset.lmSuppressShortcuts = "true"; // JupyterLab would scroll the notebook on space
   root.innerHTML = `
-    <output class="title" id="${id}t"></output>
-    <div class="rows" data-rows="${rows.length}" data-keys="${values.length}"></div><div class="table" hidden></div>
+    <output class="title" data-rows="${rows.length}"></output>
+    <div class="rows ${rows.length > 1 && values.length <= 12 ? "wide" : ""}" data-rows="${rows.length}"></div><div class="table" hidden></div>
     <div class="legend"><span><i class="k-old"></i>${esc(s.legend_old)}</span><span><i class="k-new"></i>${esc(s.legend_new)}</span>
       <span><i class="k-before"></i>${esc(s.legend_before)}</span></div>
     <div class="controls">
@@ -191,8 +191,8 @@ function render({ model, el }) {
   const title = $(".title"), scrub = $("input[type=range]"), box = $(".rows");
   box.innerHTML = rows.map((r) => `<section>${rows.length > 1 ? `<h4>${esc(r.name)}</h4>` : ""}
     <svg class="strip" role="img"></svg><div class="rate"></div>
-    <div class="line l"></div><svg class="bar l" aria-hidden="true" height="52"></svg>
-    <div class="line acc"></div><svg class="bar acc" aria-hidden="true" height="52"></svg><div class="answer"></div></section>`).join("");
+    <div class="line l"></div><svg class="bar l" aria-hidden="true" height="42"></svg>
+    <div class="line acc"></div><svg class="bar acc" aria-hidden="true" height="42"></svg><div class="answer"></div></section>`).join("");
   if ($("select")) $("select").value = c;
   $$("[type=checkbox]").forEach((b) => (b.checked = off.includes(b.value)));
 
@@ -215,7 +215,7 @@ function render({ model, el }) {
   const quantity = (v, name) => {
     if (v.b < 0) return { phase: "start", old: 0, kept: 0, now: 0 };
     const of = (o) => (name === "l" ? o.l : o.acc[c]), by = name === "l" ? v.k.onSum : v.k.onAcc;
-    return { phase: v.phase, old: of(v.k.old), kept: of(v.k.kept), now: of(v.k), by, rate: rate(by, unit) };
+    return { name, phase: v.phase, old: of(v.k.old), kept: of(v.k.kept), now: of(v.k), by, rate: rate(by, unit) };
   };
   function words(n) { // everything that changes only from frame to frame
     const all = views(n), head = sentence(all, s, unit);
@@ -246,8 +246,9 @@ function render({ model, el }) {
   function story(q, v) {
     if (q.phase === "start") return "0";
     if (q.phase === "add") {
-      const add = q.now - q.kept;
-      return `${number(q.kept)} ${add < 0 ? MINUS : "+"} <span class="k new">${number(Math.abs(add))}</span> = <b>${number(q.now)}</b>`;
+      const add = q.now - q.kept, few = v.k.p.length <= 3, of = (w, i) => rate(w, unit) + (q.name === "l" ? "" : ` · ${number(values[v.from + i][c])}`);
+      const sum = few ? `+ (${v.k.p.map(of).join(" + ")})` : `${add < 0 ? MINUS : "+"} ${number(Math.abs(add))}`;
+      return `${number(q.kept)} <span class="add">${sum}</span> = <b>${number(q.now)}</b>`;
     }
     if (v.empty) return number(q.kept);
     if (isOne(q.by)) return isOne(v.alpha) ? `<b>${number(q.kept)}</b>` : `<b>${number(q.kept)}</b> <span class="bad">${esc(s.not_converted)}</span>`;
