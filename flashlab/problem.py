@@ -140,6 +140,22 @@ def check_qkv(q, k, v):
     return q, k, v
 
 
+def check_grad(q, o, lse, do):
+    """Check that o and do are shaped like q [..., Nq, D] and lse [..., Nq]; raises ValueError otherwise."""
+    if o.shape != q.shape or do.shape != q.shape or lse.shape != q.shape[:-1]:
+        raise ValueError(
+            f"expected o and do {list(q.shape)} and lse {list(q.shape[:-1])}, "
+            f"got {list(o.shape)}, {list(do.shape)} and {list(lse.shape)}"
+        )
+
+
+def check_blocks(block_q, block_k):
+    """Check that both block sizes are whole numbers >= 1; raises ValueError otherwise."""
+    for name, size in (("block_q", block_q), ("block_k", block_k)):
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"expected {name} to be a whole number >= 1, got {size!r}")
+
+
 def working_dtype(dtype):
     """The format in which NumPy code computes: float64 for float64 and integers, float32 for everything
     shorter.

@@ -7,7 +7,7 @@ be judged by it.
 
 import numpy as np
 
-from flashlab.problem import causal_offset, check_qkv, default_scale, visible, working_dtype
+from flashlab.problem import causal_offset, check_grad, check_qkv, default_scale, visible, working_dtype
 
 
 def attention(q, k, v, *, causal=False, scale=None):
@@ -45,11 +45,7 @@ def attention_backward(q, k, v, o, lse, do, *, causal=False, scale=None):
     q, k, v = check_qkv(q, k, v)
     dtype = working_dtype(q.dtype)
     q, k, v, o, lse, do = (np.asarray(x, dtype) for x in (q, k, v, o, lse, do))
-    if o.shape != q.shape or do.shape != q.shape or lse.shape != q.shape[:-1]:
-        raise ValueError(
-            f"expected o and do {list(q.shape)} and lse {list(q.shape[:-1])}, "
-            f"got {list(o.shape)}, {list(do.shape)} and {list(lse.shape)}"
-        )
+    check_grad(q, o, lse, do)
     s, may_see = scores(q, k, causal, scale)
     k, v = (np.where(may_see.any(0)[:, None], x, 0) for x in (k, v))
     tau = default_scale(q.shape[-1]) if scale is None else scale

@@ -13,7 +13,7 @@ import numpy as np
 from flashlab.errors import unknown_name
 from flashlab.problem import ITEMSIZE
 
-FP32_TENSORS = ("lse", "m", "l", "delta", "o_fp32")
+FP32_TENSORS = ("lse", "m", "l", "delta", "o_fp32", "dq_fp32")
 OPS = ("load", "store", "scores", "update", "finish")
 
 

@@ -1,3 +1,5 @@
+import functools
+import inspect
 import re
 
 import numpy as np
@@ -11,6 +13,11 @@ from flashlab.trace import Trace
 BLOCK = 4
 RAGGED = [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3]
 PASSES = [tiled.fa1_forward, tiled.fa2_forward]
+BACKWARD = {
+    "fa1": tiled.fa1_backward,
+    "fa2": tiled.fa2_backward,
+    "fa2 as in the paper": functools.partial(tiled.fa2_backward, accumulate_dq=True),
+}
 
 
 @pytest.mark.parametrize("forward", PASSES)
@@ -119,14 +126,14 @@ def test_programs_are_one_a_query_block_for_fa2_and_one_a_head_for_fa1():
     [
         (tiled.fa1_forward, "FA1", [2, 5, 6, 7, 8, 9, 10, 11, 12, 13]),
         (tiled.fa2_forward, "FA2", [3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15]),
+        (tiled.fa1_backward, "FA1", [5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17, 19, 20, 21, 22, 24]),
+        (tiled.fa2_backward, "FA2", [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18]),
     ],
 )
 def test_each_line_of_the_papers_algorithm_stands_once_and_in_order(forward, paper, lines):
-    import inspect
-
     found = []
     for first, last in re.findall(
-        rf"# {paper} Alg\. 1, lines? (\d+)(?:-(\d+))?", inspect.getsource(forward.__wrapped__)
+        rf"# {paper} Alg\. \d, lines? (\d+)(?:-(\d+))?", inspect.getsource(forward.__wrapped__)
     ):
         found += range(int(first), int(last or first) + 1)
     assert found == lines
@@ -140,3 +147,61 @@ def test_bad_block_sizes_and_shapes_are_refused():
         tiled.fa1_forward(q, k[:, :1], v[:, :1])
     with pytest.raises(ValueError, match="unknown causal 'left'"):
         tiled.fa1_forward(q, k, v, causal="left")
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+@pytest.mark.parametrize("causal", [False, "top-left", "bottom-right"])
+@pytest.mark.parametrize("nq, nk", [(1, 1), (3, 9), (9, 3), (11, 11), (4, 5)])
+def test_dq_dk_and_dv_are_right_at_ragged_sizes_and_for_shared_heads(name, causal, nq, nk):
+    q, k, v = make_inputs(Problem(B=2, Hq=4, Hkv=2, Nq=nq, Nk=nk, D=3, dtype="float32"), seed=nq + nk)
+    do = make_inputs(Problem(B=2, Hq=4, Nq=nq, D=3, dtype="float32"), seed=77)[0]
+    how = dict(block_q=4, block_k=3, causal=causal, scale=-0.7)
+    o, lse = tiled.fa2_forward(q, k, v, **how)
+    grads = BACKWARD[name](q, k, v, o, lse, do, **how)
+    assert_close_to_reference(
+        dict(zip(("dq", "dk", "dv"), grads, strict=True)), q, k, v, do, causal=causal, scale=-0.7
+    )
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_gradients_ignore_nan_behind_the_mask_and_are_zero_for_rows_that_see_nothing(name):
+    q, k, v = make_inputs(Problem(Nq=5, Nk=9, D=4, dtype="float64"))
+    o, lse = tiled.fa2_forward(q, k, v, causal=True)
+    clean = BACKWARD[name](q, k, v, o, lse, q, block_q=2, block_k=4, causal=True)
+    k[..., 5:, :] = v[..., 5:, :] = np.nan
+    dirty = BACKWARD[name](q, k, v, o, lse, q, block_q=2, block_k=4, causal=True)
+    assert all((a == b).all() for a, b in zip(clean, dirty, strict=True))
+    q, k, v = make_inputs(Problem(Nq=6, Nk=2, D=4, dtype="float64"))
+    o, lse = tiled.fa2_forward(q, k, v, causal="bottom-right")
+    grads = BACKWARD[name](q, k, v, o, lse, q, block_q=4, block_k=2, causal="bottom-right")
+    assert (grads[0][..., :4, :] == 0).all() and all(np.isfinite(g).all() for g in grads)
+
+
+def backward_trace(name, **sizes):
+    trace = Trace(dtype="float32")
+    q, k, v = make_inputs(Problem(dtype="float32", **sizes))
+    o, lse = tiled.fa2_forward(q, k, v)
+    BACKWARD[name](q, k, v, o, lse, q, block_q=2, block_k=2, trace=trace)
+    return trace
+
+
+def test_backward_bytes_follow_the_loop_orders():
+    n, d, t = 6, 2, 3  # N, D, blocks of either kind
+    fa1 = backward_trace("fa1", Nq=n, D=d)
+    assert (
+        fa1.bytes() // 4 == 4 * n * d + t * (5 * n * d + n) + n * d + 2 * n * d
+    )  # Alg. 4; zeros of dQ; rounding
+    paper = backward_trace("fa2 as in the paper", Nq=n, D=d)
+    assert paper.bytes() // 4 == (2 * n * d + n) + 4 * n * d + t * (4 * n * d + 2 * n) + n * d + 2 * n * d
+    two_passes = backward_trace("fa2", Nq=n, D=d)
+    assert (
+        two_passes.bytes() // 4
+        == (2 * n * d + n) + 4 * n * d + t * (2 * n * d + 2 * n) + (3 * n * d + 2 * n) + t * 2 * n * d
+    )
+    assert two_passes.flops() * 5 == paper.flops() * 7 and fa1.flops() == paper.flops()
+
+
+def test_key_blocks_are_loaded_once_for_all_query_heads_that_share_them():
+    trace = backward_trace("fa1", Hq=4, Hkv=2, Nq=6, D=2)
+    assert trace.bytes("load", "k") == trace.bytes("store", "dk") == 2 * 6 * 2 * 4
+    assert len({e.program for e in trace}) == 2

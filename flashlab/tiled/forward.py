@@ -1,5 +1,4 @@
-"""FlashAttention as plain loops over tiles, in NumPy: what the papers' algorithms do, step by step, and
-every byte that they move.
+"""The forward passes as loops over tiles, with every byte that they move.
 
 Both forward passes do the same sums. FlashAttention-1 walks the K/V blocks outside and the query blocks
 inside, so that the output and the statistics of every row travel to HBM and back at each visit.
@@ -13,7 +12,7 @@ import inspect
 import numpy as np
 
 from flashlab.online_softmax import absorb, finish, finite, seen, start
-from flashlab.problem import causal_offset, check_qkv, default_scale, visible, working_dtype
+from flashlab.problem import causal_offset, check_blocks, check_qkv, default_scale, visible, working_dtype
 from flashlab.trace import HBM
 
 
@@ -24,9 +23,7 @@ def over_heads(one_head):
 
     def run(q, k, v, *, block_q=64, block_k=64, causal=False, scale=None, trace=None):
         q, k, v = check_qkv(q, k, v)
-        for name, size in (("block_q", block_q), ("block_k", block_k)):
-            if not isinstance(size, int | np.integer) or size < 1:
-                raise ValueError(f"expected {name} to be a whole number >= 1, got {size!r}")
+        check_blocks(block_q, block_k)
         offset = causal_offset(causal, q.shape[-2], k.shape[-2])
         scale = default_scale(q.shape[-1]) if scale is None else scale
         dtype = working_dtype(q.dtype)
