@@ -119,13 +119,14 @@ fl.check("online_softmax")(wrong)
 # - **You are learning on your own** (about 2 hours in all): this page, then lesson C in two sittings of 47
 #   and 43 minutes, with every prediction and review; the exercise is part of the first. The next day, five
 #   minutes for the reviews again.
-# - **You are preparing for an interview** (three evenings of 30, 75 and 30 minutes): first lesson C's ⚡
+# - **You are preparing for an interview** (three evenings of 40, 50 and 25 minutes): first lesson C's ⚡
 #   sections and the exercise; then the rest of C, its last section aloud and with the timer; then the
 #   reviews, and the exercise once more from an empty cell.
 # - **You are running a workshop of 45 minutes**: section 1 of this page together, guesses by show of hands
-#   (8 min); C's ⚡ sections (20 min); the exercise in pairs (15 min).
-# - **You are running a workshop of 90 minutes**: the same opening (10 min); C's first sitting with the
-#   exercise (60 min); the kernel at its end (15 min).
+#   (5 min); C's ⚡ sections (28 min); the exercise in pairs (12 min).
+# - **You are running a workshop of 90 minutes**: the same opening (5 min); C's first sitting, the exercise
+#   part of it (50 min); its sections 7 and 12, the tile and the kernel (15 min); questions and a pause (20
+#   min).
 #
 # Every section that begins with `##` runs by itself after the set-up cell at the top of its notebook, so a
 # late-comer, or a group that skips ahead, can start anywhere. Each heading says how many minutes it takes.
