@@ -6,9 +6,7 @@ flashlab.progress. Widget callbacks come from several threads, so the little sta
 lock.
 """
 
-import inspect
 import os
-import textwrap
 import threading
 import weakref
 
@@ -216,47 +214,15 @@ def say(id):
     return box
 
 
-class Source:
-    """Python source that shows itself: highlighted in a notebook, plain elsewhere."""
-
-    def __init__(self, text):
-        self.text = text
-
-    def __repr__(self):
-        return self.text
-
-    def _repr_html_(self):
-        from flashlab.widgets.source import highlighted
-
-        return highlighted(self.text)
-
-
 def show_source(function, docstring=True):
-    """The source of a function or class, without decorators' wrappers; `docstring=False` leaves its docstring
-    out.
+    """The source of a function or class, also behind decorators and inside a Triton kernel, highlighted.
 
-    Raises TypeError when `function` has no Python source (a built-in, or something that is no function).
+    `docstring=False` leaves its docstring out. As text it is the source itself. Raises TypeError when there is
+    no Python source (a built-in, or no function at all).
     """
-    inner = inspect.unwrap(getattr(function, "fn", function))  # a Triton kernel keeps its function in .fn
-    try:
-        text = textwrap.dedent(inspect.getsource(inner)).rstrip()
-    except (TypeError, OSError):
-        raise TypeError(f"expected a function or class written in Python, got {function!r}") from None
-    return Source(text if docstring else _without_docstring(text))
+    from flashlab.widgets.source import Source
 
-
-def _without_docstring(text):
-    import ast
-
-    body = ast.parse(text).body[0].body
-    first = body[0]
-    if len(body) < 2 or not (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)):
-        return text
-    lines = text.splitlines()
-    after = first.end_lineno
-    while after < len(lines) and not lines[after].strip():
-        after += 1
-    return "\n".join(lines[: first.lineno - 1] + lines[after:])
+    return Source.of(function, docstring)
 
 
 def _offline():
@@ -294,7 +260,7 @@ def _compare(box, id):
         data = prompts.prediction(id) or {}
         shown = asked.get("shown") or [c[lang()] for c in data.get("choices", [])]
         locked = _locked(stored, shown)
-    verdict, thinking = judge(id, locked, box.result, asked.get("english", ()))
+    verdict, wrong = answers.judge(locked, box.result, prompts.prediction(id) or {}, asked.get("english", []))
     unit = asked.get("unit", "")
     typed = locked["guess"] + (
         f" {unit}"
@@ -302,43 +268,7 @@ def _compare(box, id):
         else ""
     )
     with box.hold_trait_notifications():
-        box.guess, box.verdict, box.thinking = typed, verdict, thinking
+        box.guess, box.verdict, box.thinking = typed, verdict, wrong.get(lang(), "")
     before = progress.latest("reveal", id)
     if before is None or before["guess"] != locked["guess"]:
         progress.record("reveal", id, guess=locked["guess"], right=verdict == "right")
-
-
-def judge(id, locked, value, english=()):
-    """("right" | "close" | "", one line on what the guess was thinking) for a locked guess; "" when it cannot
-    be compared.
-    """
-    data = prompts.prediction(id) or {}
-    kind, answer, right = data.get("kind"), data.get("answer"), data.get("right")
-    found = answers.value_kind(value)
-    if kind == "choice" or locked.get("choice", -1) >= 0:
-        guess = locked["choice"]
-        answer = answer if kind == "choice" else (list(english).index(value) if value in english else None)
-        kind = "choice"
-    else:
-        guess = locked["guess"]
-        if kind is None and found:
-            kind, answer = found
-        elif found and found[0] == "number" and kind in ("number", "share"):
-            answer = found[1] / 100 if kind == "share" and found[1] > 1 else found[1]
-        elif found and found[0] == kind == "numbers":
-            answer = found[1]
-    if kind is None or answer is None:
-        return "", ""
-    if answers.same(guess, answer, kind, right):
-        return "right", ""
-    for wrong in data.get("wrong", []):
-        meant = wrong["guess"]
-        if kind == "share":
-            meant = answers.number(meant)
-        elif kind == "number":
-            meant = answers.number(meant)
-        elif kind == "numbers":
-            meant = answers.numbers(meant)
-        if answers.same(guess, meant, kind):
-            return "close", wrong[lang()]
-    return "close", ""

@@ -81,6 +81,34 @@ def value_kind(value):
     return None
 
 
+def judge(locked, value, data, choices=()):
+    """Compare a locked guess with `value`.
+
+    Returns ("right" | "close" | "", the entry of data["wrong"] that the guess is, or {}). `locked`: {"guess":
+    text, "choice": position or -1}; `data`: the prediction's entry, or {}; `choices`: those offered, in English.
+    Where `value` is not what was asked for (an array, a sentence) data["answer"] counts; "" when neither does.
+    """
+    kind, answer, right = data.get("kind"), data.get("answer"), data.get("right")
+    found = value_kind(value)
+    guess = locked["guess"]
+    if kind == "choice" or locked["choice"] >= 0:
+        guess = locked["choice"]
+        if kind != "choice":
+            kind, answer = "choice", list(choices).index(value) if value in choices else None
+    elif kind is None and found:
+        kind, answer = found
+    elif found and found[0] == "number" and kind in ("number", "share"):
+        answer = found[1] / 100 if kind == "share" and found[1] > 1 else found[1]
+    elif found and found[0] == kind == "numbers":
+        answer = found[1]
+    if kind is None or answer is None:
+        return "", {}
+    if same(guess, answer, kind, right):
+        return "right", {}
+    read = {"numbers": numbers, "choice": int}.get(kind, number)
+    return "close", next((w for w in data.get("wrong", []) if same(guess, read(w["guess"]), kind)), {})
+
+
 def _near(found, answer, right):
     if math.isnan(answer) or math.isinf(answer):
         return found == answer or (math.isnan(answer) and math.isnan(found))

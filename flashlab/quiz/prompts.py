@@ -35,10 +35,14 @@ class Lesson:
 
 def parse(text, source):
     """A Lesson from TOML text. Raises ValueError that names file, entry and what is missing or wrong."""
-    raw = tomllib.loads(text)
 
     def fail(what):
         raise ValueError(f"{source}: {what}")
+
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        fail(problem)
 
     def need(entry, where, **fields):
         for key, kind in fields.items():

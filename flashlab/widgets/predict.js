@@ -11,11 +11,11 @@ function render({ model, el }) {
   const say = model.get("strings").predict;
   const id = `fl-predict-${count++}-${Math.random().toString(36).slice(2, 7)}`;
   const root = make("section", { className: "fl-widget fl-ask" });
-  root.dataset.lmSuppressShortcuts = "true"; // keys typed here are not the notebook's
   root.setAttribute("aria-labelledby", id);
   const title = make("p", { className: "fl-kicker", textContent: say.title });
   const question = make("p", { className: "fl-question", id });
   const form = make("form", { className: "fl-form" });
+  form.dataset.lmSuppressShortcuts = "true"; // keys typed here are not the notebook's
   const status = make("p", { className: "fl-status" });
   status.setAttribute("aria-live", "polite");
   root.append(title, question, form, status);
@@ -27,7 +27,15 @@ function render({ model, el }) {
     model.set("locked", { guess, choice });
     model.save_changes();
     draw();
-    root.querySelector("button")?.focus();
+    // Back to the notebook's own keys, so that Shift+Enter goes on; outside a notebook to the next button.
+    (el.closest(".jp-Cell") || root.querySelector("button"))?.focus({ preventScroll: true });
+  }
+
+  function tell() {
+    const { guess } = model.get("locked");
+    if (model.get("offline")) status.textContent = say.offline;
+    else if (open) status.textContent = say.hint;
+    else status.textContent = fill(say.locked, { guess }) + (model.get("saved") ? "" : " " + say.unsaved);
   }
 
   function draw() {
@@ -35,6 +43,7 @@ function render({ model, el }) {
     const choices = model.get("choices");
     question.textContent = model.get("question");
     form.replaceChildren();
+    form.nextElementSibling.matches(".fl-quiet") && form.nextElementSibling.remove();
     form.setAttribute("role", "group");
     form.setAttribute("aria-label", say.your_guess);
     if (choices.length) {
@@ -59,18 +68,15 @@ function render({ model, el }) {
         draw();
         (form.querySelector("input") || form.querySelector("button")).focus();
       };
-      form.append(again);
+      form.after(again);
     }
-    const offline = model.get("offline");
-    if (open) status.textContent = offline ? say.offline : say.hint;
-    else status.textContent = offline ? say.offline : fill(say.locked, { guess }) + (model.get("saved") ? "" : " " + say.unsaved);
+    tell();
   }
 
-  const redraw = () => (draw());
-  const heard = ["change:question", "change:saved", "change:locked"];
-  heard.forEach((name) => model.on(name, redraw));
+  model.on("change:locked", draw);
+  model.on("change:saved", tell);
   draw();
   el.append(root);
-  return () => heard.forEach((name) => model.off(name, redraw));
+  return () => (model.off("change:locked", draw), model.off("change:saved", tell));
 }
 export default { render };

@@ -10,7 +10,6 @@ function render({ model, el }) {
   const say = model.get("strings").review;
   const cards = model.get("cards");
   const root = make("section", { className: "fl-widget fl-review", tabIndex: -1 });
-  root.dataset.lmSuppressShortcuts = "true"; // J and F are ours here, not the notebook's
   root.setAttribute("aria-label", `${say.title} ${model.get("stop")}`);
   let at = 0, shown = false, skipped = false;
 
@@ -20,7 +19,10 @@ function render({ model, el }) {
     node.onclick = act;
     return node;
   };
-  const focus = () => (root.querySelector("button") || root).focus({ preventScroll: true });
+  const over = () => skipped || at >= cards.length;
+  // When all is done the notebook gets its keys back, so that Shift+Enter goes on.
+  const focus = () =>
+    ((over() && el.closest(".jp-Cell")) || root.querySelector("button") || root).focus({ preventScroll: true });
   const show = () => ((shown = true), draw(), focus());
   const skip = () => ((skipped = true), draw(), focus());
   function mark(knew) {
@@ -33,13 +35,13 @@ function render({ model, el }) {
   const again = () => ((at = 0), (shown = skipped = false), draw(), focus());
 
   function draw() {
-    const done = skipped || at >= cards.length;
     const head = make("p", { className: "fl-kicker" }, `${say.title} ${model.get("stop")}`);
     const live = make("div", { className: "fl-face" });
     live.setAttribute("aria-live", "polite");
     const row = make("div", { className: "fl-row" });
     root.replaceChildren(head, live, row);
-    if (done) {
+    root.dataset.lmSuppressShortcuts = String(!over()); // J and F are ours here, not the notebook's
+    if (over()) {
       const left = cards.filter((c) => model.get("marks")[c.id] === false).length;
       const returning = left === 0 ? say.returning_none : model.get("last") ? fill(say.last, { n: left })
         : left === 1 ? say.returning_one : fill(say.returning, { n: left });
@@ -59,7 +61,7 @@ function render({ model, el }) {
   }
 
   root.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || skipped || at >= cards.length) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || over()) return;
     const act = { j: shown && (() => mark(true)), f: shown && (() => mark(false)), Escape: skip, " ": !shown && show }[
       event.key.length === 1 ? event.key.toLowerCase() : event.key
     ];

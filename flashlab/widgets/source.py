@@ -1,6 +1,9 @@
 """Python source as highlighted HTML in the notebook's own colours, light and dark."""
 
+import ast
 import html
+import inspect
+import textwrap
 
 # JupyterLab's editor colours where they are, else colours of our own that read 4.5:1 on both backgrounds.
 STYLE = """
@@ -31,3 +34,38 @@ def highlighted(text):
     except ImportError:
         code = html.escape(text)
     return f'<style>{STYLE}</style><pre class="fl-source" tabindex="0">{code}</pre>'
+
+
+class Source:
+    """Python source that shows itself: highlighted in a notebook, plain elsewhere."""
+
+    def __init__(self, text):
+        self.text = text
+
+    @classmethod
+    def of(cls, function, docstring=True):
+        """The source of `function`. Raises TypeError when it has none (a built-in, or no function at all)."""
+        inner = inspect.unwrap(getattr(function, "fn", function))  # a Triton kernel keeps its function in .fn
+        try:
+            text = textwrap.dedent(inspect.getsource(inner)).rstrip()
+        except (TypeError, OSError):
+            raise TypeError(f"expected a function or class written in Python, got {function!r}") from None
+        return cls(text if docstring else without_docstring(text))
+
+    def __repr__(self):
+        return self.text
+
+    def _repr_html_(self):
+        return highlighted(self.text)
+
+
+def without_docstring(text):
+    """The source of one function or class without its docstring and the blank lines after it."""
+    first, *rest = ast.parse(text).body[0].body
+    if not rest or not (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)):
+        return text
+    lines = text.splitlines()
+    after = first.end_lineno
+    while after < len(lines) and not lines[after].strip():
+        after += 1
+    return "\n".join(lines[: first.lineno - 1] + lines[after:])
