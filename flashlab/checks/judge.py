@@ -63,16 +63,17 @@ def truth(scores, values, block, least=0.0):
     """The Truth for one input. `least`: a tolerance to allow in any case (hand-sized stages judge the idea,
     not the bits).
 
-    |out - exact| <= 2 |plain - exact| + eps (max |exact| + (8 + blocks) max(P |V|)); the same without P |V|
-    for lse. eps is that of the shorter dtype. Each block may add one rounding of the conversion factor,
-    hence `blocks`.
+    |out - exact| <= 2 |plain - exact| + eps (max |exact| + (8 + blocks + 2 max |score|) max(P |V|)), the same
+    for lse without P |V|. eps is that of the shorter dtype. Each block may add one rounding of the conversion
+    factor; an answer that carries lse from block to block rounds it, hence the scores.
     """
     with np.errstate(all="ignore"):
         out, lse = softmax_attention(scores.astype(np.float64), values.astype(np.float64))
         carried, _ = softmax_attention(scores.astype(np.float64), np.abs(values.astype(np.float64)))
         plain_out, plain_lse = (a.astype(np.float64) for a in softmax_attention(scores, values))
     eps = max(np.finfo(scores.dtype).eps, np.finfo(values.dtype).eps)
-    steps = 8 + -(-scores.shape[1] // block)
+    largest = np.abs(scores[np.isfinite(scores)]).max(initial=0)
+    steps = 8 + -(-scores.shape[1] // block) + 2 * float(largest)
     seen = np.isfinite(lse)
     plain_error = float(np.abs(plain_out - out).max())
     lse_error = float(np.abs(plain_lse[seen] - lse[seen]).max(initial=0))

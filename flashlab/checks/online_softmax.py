@@ -61,6 +61,7 @@ def extremes(answer):
             np.full((1, 8), 1000.0) + rng.normal(size=(1, 8)), values, 2, "large", usual="no_max_subtraction"
         ),
         Case(low, values.astype(np.float32), 2, "low", usual="max_starts_at_0"),
+        Case(far[1:], values, 2, "lowest", usual="max_starts_at_0"),
         Case(far, values, 2, "far", usual="one_max_for_all_rows"),
         Case(np.sort(jump, -1), values, 2, "rising", usual="max_of_the_first_block_kept"),
         Case(np.sort(jump, -1)[:, ::-1].copy(), values, 2, "falling", usual="max_is_not_running"),
