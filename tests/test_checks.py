@@ -251,11 +251,11 @@ def test_the_messages_are_complete_in_both_languages(name, language, monkeypatch
 
 def test_the_first_wrong_number_is_explained_and_the_first_wrong_block_named():
     shown = "\n".join(engine.lines("online_softmax", STAGES, examine(MUTANTS["acc is not converted"])))
-    assert "[7.6" in shown and "not multiplied by exp(old max − new max)" in shown
-    assert "Up to block 1 all is right (out so far [8." in shown
+    assert "[7.6, 1.45]" in shown and "not multiplied by exp(old max − new max)" in shown
+    assert "Up to block 1 all is right (out so far [8, 1])" in shown
     assert "block 2 is the first that goes wrong, and there the max moves from 0.69" in shown
     tail = "\n".join(engine.lines("online_softmax", STAGES, examine(MUTANTS["last partial block dropped"])))
-    assert "[3.2" in tail and "only the last, shorter block goes wrong (2 keys instead of 4)" in tail
+    assert "[3.2, 1]" in tail and "only the last, shorter block goes wrong (2 keys instead of 4)" in tail
 
 
 # ---- the same mistakes in other words ----

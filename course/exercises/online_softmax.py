@@ -35,12 +35,16 @@ import flashlab as fl
 # | accumulator acc | [rows, d] | the sum of exp(s − m) · v so far |
 #
 # **The picture.** One row of six scores, two at a time (in base 2, so that you can check it in your head: a
-# score of 3 weighs 2³; your function uses base e). The values of the six keys are 9 6 1 4 5 12.
+# score of 3 weighs 2³; your function uses base e):
 #
-#     scores    | 1  0 | 3  2 | 2  0 |
-#     m      −∞ →   1  →   3  →   3            here the max moves: what happens to the old l and acc?
-#     l       0 →  1.5 → 1.875 → 2.5
-#     acc     0 →  12  →   6  →  10            out = 10 / 2.5 = 4
+#     block           1       2       3
+#     scores        1  0    3  2    2  0
+#     values        9  6    1  4    5 12
+#     m       −∞ →   1   →   3   →   3       block 2 brings a larger max:
+#     l        0 →  1.5  → 1.875 →  2.5      what happens to the l and acc
+#     acc      0 →  12   →   6   →  10       that are there already?
+#
+# At the end out = 10 / 2.5 = 4.
 #
 # **What your function gets and gives.** `online_attention(scores, values, block) -> (out, lse)`
 #
@@ -81,10 +85,20 @@ fl.check("online_softmax")(online_attention)
 # fl.hint("online_softmax")
 
 # %% [markdown]
-# **Afterwards**
-#
-# - Try your function on rows 2 and 3 of the running example, then once more with one line taken out: which
-#   rows notice?
+# **Afterwards.** These are the right answers for the six rows of the running example (the row above is the
+# last). Take one line out of your function: which rows notice, and why not the others?
+
+# %%
+q, k, v = fl.data.tiny()
+scores = np.log(2) * q @ k.T  # times ln 2, so that exp gives powers of two
+weights = np.exp(scores)
+weights @ v[:, 0] / weights.sum(1)
+# > array([6.16666667, 7.95238095, 5.75 , 6.6 , 2.66666667, 4. ])
+
+# %%
+# online_attention(scores, v, 2)[0][:, 0]
+
+# %% [markdown]
 # - The [solution notebook](../solutions/online_softmax.ipynb) has one right answer, or
 #   `fl.solution("online_softmax")`.
 # - Nothing else waits for this exercise. On to section 7 of [lesson C](../notebooks/03_C.ipynb): from a row

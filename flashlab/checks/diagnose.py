@@ -120,4 +120,6 @@ def _first_wrong_block(answer, case, row):
 
 
 def _show(x):
-    return np.array2string(np.asarray(x), precision=4, separator=", ", floatmode="maxprec")
+    if np.ndim(x):
+        return "[" + ", ".join(_show(number) for number in x) + "]"
+    return f"{float(x):.5g}"
