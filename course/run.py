@@ -63,10 +63,14 @@ def make_shell():
 
 def run(shell, cells, variant="learner"):
     """[Result] of the code cells, in order, in a fresh namespace; stops after the first cell that raises."""
+    shell.reset(new_session=True)
+    with settings_kept():
+        return [*run_cells(shell, cells, variant)]
+
+
+def run_cells(shell, cells, variant):
     from IPython.utils.capture import capture_output
 
-    shell.reset(new_session=True)
-    results = []
     for cell in cells:
         if cell.kind != "code" or (variant == "learner" and "answer" in cell.tags):
             continue
@@ -74,15 +78,31 @@ def run(shell, cells, variant="learner"):
         with capture_output(display=False) as shown, seen_warnings() as warned:
             done = shell.run_cell(text, store_history=False)
         error = done.error_before_exec or done.error_in_exec
-        results.append(
-            Result(
-                cell, shown.stdout.rstrip(), done.result, error, [str(warning.message) for warning in warned]
-            )
-        )
-        close_figures()
+        told = [str(warning.message) for warning in warned]
+        yield Result(cell, shown.stdout.rstrip(), done.result, error, told)
         if error:
-            break
-    return results
+            return
+
+
+@contextlib.contextmanager
+def settings_kept():
+    """Put back what outlives a namespace: environment, print options of NumPy, figures, the language."""
+    import numpy
+
+    from flashlab import text
+
+    environment, language = dict(os.environ), text.lang()
+    try:
+        with numpy.printoptions():
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        text.lang(language)
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot:
+            pyplot.close("all")
+            pyplot.rcdefaults()
 
 
 @contextlib.contextmanager
@@ -94,12 +114,6 @@ def seen_warnings():
             warnings.simplefilter("ignore", hidden)
         warnings.filterwarnings("default", category=DeprecationWarning, module="__main__")
         yield warned
-
-
-def close_figures():
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    if pyplot:
-        pyplot.close("all")
 
 
 def complaints(source, results):

@@ -3,6 +3,7 @@
 In a pytest process of its own (`-m notebook`): modules and the event loop survive from notebook to notebook.
 """
 
+import functools
 import os
 
 import pytest
@@ -89,23 +90,40 @@ def test_a_cell_that_shows_what_it_promises_is_not_reported(shell, tmp_path):
     assert run.complaints(source, run.run(shell, source.cells)) == []
 
 
+def test_what_one_notebook_sets_does_not_reach_the_next(shell, tmp_path):
+    path = tmp_path / "a.py"
+    settings = 'import os, numpy as np\nnp.set_printoptions(precision=2)\nos.environ["FLASHLAB_X"] = "1"'
+    path.write_text(f"{HEADER}# %%\n{settings}\n")
+    assert [result.error for result in run.run(shell, percent.parse(path).cells)] == [None, None]
+    asked = 'import os, numpy\nnumpy.array([1 / 3]), "FLASHLAB_X" in os.environ, "np" in dir()'
+    path.write_text(f"{HEADER}# %%\n{asked}\n")
+    assert run.run(shell, percent.parse(path).cells)[-1].text == "(array([0.33333333]), False, False)"
+
+
+@pytest.fixture(scope="module")
+def run_whole(shell):
+    """Path -> (source, results) of all its cells, each lesson run once."""
+    return functools.cache(lambda path: (source := percent.parse(path), run.run(shell, source.cells)))
+
+
 @named(LESSONS)
-def test_a_lesson_runs_whole_and_every_cell_shows_what_its_source_promises(shell, path):
-    source = percent.parse(path)
-    assert_no_complaints(source, run.run(shell, source.cells))
+def test_a_lesson_runs_whole_and_every_cell_shows_what_its_source_promises(run_whole, path):
+    assert_no_complaints(*run_whole(path))
+
+
+@named(LESSONS)
+def test_the_checks_of_a_lesson_never_pass_and_say_not_started_about_its_stub(run_whole, path):
+    source, results = run_whole(path)
+    for result in checks_of(results):
+        assert result.value is not True, f"{path}:{result.cell.line} passed on the untouched stub"
+        if any(map(percent.has_solution, source.cells)):
+            assert NOT_STARTED in result.text, f"{path}:{result.cell.line} printed {result.text!r}"
 
 
 @pytest.mark.parametrize("path, heading", SECTIONS, ids=[f"{path.stem}: {h}" for path, h in SECTIONS])
 def test_a_section_runs_alone_after_the_setup_cell(shell, path, heading):
     source = percent.parse(path)
     assert_no_complaints(source, run.run(shell, run.alone(source)[heading]))
-
-
-@named(LESSONS)
-def test_the_check_cells_of_a_lesson_say_not_started_and_never_pass(shell, path):
-    for result in checks_of(run.run(shell, percent.parse(path).cells)):
-        assert NOT_STARTED in result.text, f"{path}:{result.cell.line} printed {result.text!r}"
-        assert result.value is not True, f"{path}:{result.cell.line} passed on the untouched stub"
 
 
 @named(EXERCISES)
