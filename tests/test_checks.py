@@ -391,10 +391,13 @@ def test_a_stub_is_not_started_and_never_passes(stub, capsys):
         (lambda s, v, b: None if s.any() else fa1_form(s, v, b), "returned_nothing"),
     ],
 )
-def test_what_comes_back_in_the_wrong_form_is_said(answer, key):
+def test_what_comes_back_in_the_wrong_form_is_said(answer, key, monkeypatch):
     report = examine(answer)
     assert not report.passed
     assert (report.diagnosis.key if report.started else "not started") == key
+    for language in ("en", "zh"):
+        monkeypatch.setenv("FLASHLAB_LANG", language)
+        assert not any("{" in line for line in engine.lines("online_softmax", STAGES, report))
 
 
 def test_an_exception_is_reported_with_the_learners_own_line(capsys):
@@ -404,6 +407,13 @@ def test_an_exception_is_reported_with_the_learners_own_line(capsys):
     checks.check("online_softmax")(answer)
     shown = capsys.readouterr().out
     assert "IndexError" in shown and "return scores[:, 10_000].max()" in shown
+
+
+def test_a_missing_axis_gets_a_word_about_broadcasting():
+    report = examine(
+        edited("shift = np.where(block_top == -np.inf, 0, block_top)", "shift = block_top[:, 0]")
+    )
+    assert report.diagnosis.key == "raised" and ("broadcast", {}) in report.diagnosis.more
 
 
 def test_an_endless_loop_ends_in_a_sentence(monkeypatch, capsys):

@@ -101,6 +101,8 @@ class Answer:
         if own:
             line = (own[-1].line or linecache.getline(file, own[-1].lineno)).strip()
             diagnosis.more.append(("at_line", {"number": own[-1].lineno, "line": line}))
+        if "broadcast" in str(error):
+            diagnosis.more.append(("broadcast", {}))
         return diagnosis
 
 

@@ -104,11 +104,11 @@ def ask(answer, case):
     except ValueError:
         raise Found(Diagnosis("not_a_pair", {}, tried, expected, _kind(result))) from None
     got = f"(out {list(parts[0].shape)}, lse {list(parts[1].shape)})"
-    if any(not np.issubdtype(part.dtype, np.floating) for part in parts):
-        raise Found(Diagnosis("not_float", {}, tried, "float", f"{parts[0].dtype}, {parts[1].dtype}"))
     if [part.shape for part in parts] != wanted:
         swapped = [part.shape for part in parts] == wanted[::-1]
         raise Found(Diagnosis("swapped" if swapped else "wrong_shape", {}, tried, expected, got))
+    if any(not np.issubdtype(part.dtype, np.floating) for part in parts):
+        raise Found(Diagnosis("not_float", {}, tried, "float", f"{parts[0].dtype}, {parts[1].dtype}"))
     return tuple(part.astype(np.float64) for part in parts)
 
 
