@@ -63,9 +63,16 @@ def test_the_table_names_size_machine_and_numbers_in_both_languages(small, langu
 
 def test_progress_is_printed_while_it_runs_and_quiet_means_quiet(capsys):
     sdpa_paths.compare(n=16, heads=1, d=8, repeats=1)
-    assert capsys.readouterr().out.split() == ["flash", "path", "..", "math", "path", ".."]
+    assert capsys.readouterr().out.split() == ["flash", "path", ".", "math", "path", "."]
     sdpa_paths.compare(n=16, heads=1, d=8, repeats=1, quiet=True)
     assert capsys.readouterr().out == ""
+
+
+def test_a_slow_path_is_run_once_and_a_quick_one_as_often_as_asked(monkeypatch, capsys):
+    for patience, dots in ((0.0, "."), (60.0, "...")):
+        monkeypatch.setattr(sdpa_paths, "PATIENCE", patience)
+        sdpa_paths.compare(n=16, heads=1, d=8, repeats=3)
+        assert capsys.readouterr().out.split()[2::3] == [dots, dots]
 
 
 def test_a_size_that_does_not_fit_is_refused_with_one_that_does(monkeypatch):

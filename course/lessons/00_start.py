@@ -37,7 +37,7 @@ fl.predict(
 )
 
 # %% tags=["fast", "reveal"]
-paths = sdpa_paths.compare()  # 10 to 20 seconds on two cores
+paths = sdpa_paths.compare()  # about 10 seconds on two cores
 display(paths)
 fl.reveal("S-p01", round(paths.ratio, 1))
 
@@ -100,9 +100,12 @@ fl.review("S-1")
 # answer to lesson C's exercise: it forgets to convert its running sum of values when the running maximum
 # moves. (You will understand this sentence in an hour.)
 
-# %% tags=["check"]
+# %%
 wrong = fl.checks.mutants.load("online_softmax")["acc is not converted"]
 fl.check("online_softmax")(wrong)
+# > ✓ 1/7 ...
+# > ✗ 2/7 ... 7.6 ...
+# > False
 
 # %% [markdown]
 # Stuck? `fl.hint("online_softmax")` gives one hint at a time, and `fl.solution("online_softmax")` the

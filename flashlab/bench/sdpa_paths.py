@@ -8,13 +8,14 @@ computes the weights again. All numbers in the result are measured when `compare
 import html
 import statistics
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashlab.text import t
 
 SIZES = (4096, 2048, 1024, 512)  # tried in this order when no size is given
-PATIENCE = 6.0  # seconds a path
+PATIENCE = 4.0  # seconds: a path that has taken so long is not repeated
 PEAK = 5  # the math path's forward and backward hold about 4 matrices of [heads, N, N] at once; one to spare
 
 
@@ -158,8 +159,7 @@ def compare(n=None, heads=8, d=64, repeats=3, quiet=False):
     """Run both paths on one random float32 input [1, heads, n, d] on the CPU; return a Comparison.
 
     n: tokens; None takes 4096 (some seconds), or less where the matrices do not fit into the free memory.
-    Times are medians of `repeats` runs after one warm-up, which is the run that is weighed; a path that has
-    taken PATIENCE seconds is not repeated further.
+    Times are medians of up to `repeats` runs, after a warm-up on a small input; the first run is weighed too.
     Raises MemoryError with a size that fits when `n` does not, ValueError for sizes below 1.
     """
     for name, size in (("n", 1 if n is None else n), ("heads", heads), ("d", d), ("repeats", repeats)):
@@ -195,11 +195,10 @@ def compare(n=None, heads=8, d=64, repeats=3, quiet=False):
 
 
 def _run(backend, q, k, v, do, repeats, dots):
-    """Weigh one run and time `repeats` more; return (Run, (o, dq, dk, dv))."""
+    """Weigh one run and time up to `repeats` of them; return (Run, (o, dq, dk, dv))."""
     import torch
     from torch.nn.attention import sdpa_kernel
 
-    q, k, v = (a.detach().requires_grad_() for a in (q, k, v))
     kept, forward, backward = {}, [], []
 
     def weigh(tensor):
@@ -207,25 +206,27 @@ def _run(backend, q, k, v, do, repeats, dots):
         kept[storage.data_ptr()] = (tuple(tensor.shape), storage.nbytes())
         return tensor
 
-    begin = time.perf_counter()
-    for i in range(1 + repeats):
+    def once(q, k, v, do, hooks):
+        q, k, v = (a.detach().requires_grad_() for a in (q, k, v))
         start = time.perf_counter()
-        if i > 1 and start - begin > PATIENCE:
-            break
-        with sdpa_kernel(backend):
-            if i == 0:
-                with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor):
-                    o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-            else:
-                o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        with sdpa_kernel(backend), hooks:
+            o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
         middle = time.perf_counter()
         grads = torch.autograd.grad(o, (q, k, v), do)
-        if i:
-            forward.append(middle - start)
-            backward.append(time.perf_counter() - middle)
+        return (o.detach(), *grads), middle - start, time.perf_counter() - middle
+
+    once(*(a[..., :64, :] for a in (q, k, v, do)), nullcontext())
+    begin = time.perf_counter()
+    while not forward or (len(forward) < repeats and time.perf_counter() - begin < PATIENCE):
+        hooks = (
+            nullcontext() if kept else torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
+        )
+        results, *seconds = once(q, k, v, do, hooks)
+        forward.append(seconds[0])
+        backward.append(seconds[1])
         if dots:
             print(".", end="", flush=True)
     if dots:
         print(end=" ")
     pieces = tuple(sorted(kept.values(), key=lambda piece: -piece[1]))
-    return Run(pieces, statistics.median(forward), statistics.median(backward)), (o.detach(), *grads)
+    return Run(pieces, statistics.median(forward), statistics.median(backward)), results
