@@ -85,8 +85,8 @@ def judge(locked, value, data, choices=()):
     """Compare a locked guess with `value`.
 
     Returns ("right" | "close" | "", the entry of data["wrong"] that the guess is, or {}). `locked`: {"guess":
-    text, "choice": position or -1}; `data`: the prediction's entry, or {}; `choices`: those offered, in English.
-    Where `value` is not what was asked for (an array, a sentence) data["answer"] counts; "" when neither does.
+    text, "choice": position or -1}; `data`: the prediction's entry, or {}; `choices`: those offered, in
+    English. Where `value` is not what was asked for (an array, a sentence) data["answer"] counts.
     """
     kind, answer, right = data.get("kind"), data.get("answer"), data.get("right")
     found = value_kind(value)

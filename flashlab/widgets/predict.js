@@ -18,7 +18,8 @@ function render({ model, el }) {
   form.dataset.lmSuppressShortcuts = "true"; // keys typed here are not the notebook's
   const status = make("p", { className: "fl-status" });
   status.setAttribute("aria-live", "polite");
-  root.append(title, question, form, status);
+  const line = make("div", { className: "fl-line" }, status);
+  root.append(title, question, form, line);
   let open = !model.get("locked").guess; // is the box open for a guess?
 
   function lock(guess, choice = -1) {
@@ -43,7 +44,7 @@ function render({ model, el }) {
     const choices = model.get("choices");
     question.textContent = model.get("question");
     form.replaceChildren();
-    form.nextElementSibling.matches(".fl-quiet") && form.nextElementSibling.remove();
+    line.querySelector("button")?.remove();
     form.setAttribute("role", "group");
     form.setAttribute("aria-label", say.your_guess);
     if (choices.length) {
@@ -68,8 +69,9 @@ function render({ model, el }) {
         draw();
         (form.querySelector("input") || form.querySelector("button")).focus();
       };
-      form.after(again);
+      line.append(again);
     }
+    form.hidden = !form.children.length;
     tell();
   }
 
