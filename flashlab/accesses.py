@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+TAG_BITS = np.uint64(48)
+ADDRESS = np.uint64((1 << 48) - 1)
 NOBODY, MANY = -1, -2  # who touched an address, where it is not one program's number
 
 
@@ -56,6 +58,48 @@ class Argument:
         return None
 
 
+class AddressSpace:
+    """The tensors of a launch. A pointer carries the number of its tensor in its top 16 bits, which no real
+    address uses; all pointer arithmetic keeps it, so that each access says which tensor it meant.
+    """
+
+    def __init__(self):
+        self.arguments, self.numbers = [], {}
+
+    def add(self, name, tensor):
+        """Take in a torch tensor. Raises TypeError for formats in which the interpreter cannot compute."""
+        if str(tensor.dtype) == "torch.bfloat16" or "float8" in str(tensor.dtype):
+            raise TypeError(
+                f"{name} is {tensor.dtype}: Triton's interpreter computes on its bit patterns, which gives "
+                "garbage. Pass float32 (or float16) here"
+            )
+        start, size = tensor.data_ptr(), tensor.element_size()
+        self.arguments.append(Argument(name, start, size, tensor.shape, tensor.stride()))
+        self.numbers[id(tensor)] = len(self.arguments)
+
+    def tag(self, tensor, pointer):
+        """`pointer` (uint64), which points into `tensor`, with the tensor's number."""
+        return pointer | (np.uint64(self.numbers.get(id(tensor), 0)) << TAG_BITS)
+
+    def touch(self, op, pointers, mask, itemsize, program, observers):
+        """Check the active lanes of an access, tell the observers, and return real addresses."""
+        pointers = np.asarray(pointers)
+        active = pointers[np.broadcast_to(np.asarray(mask, bool), pointers.shape)]
+        addresses, tags = active & ADDRESS, active >> TAG_BITS
+        for tag in np.unique(tags):
+            mine = addresses[tags == tag]
+            if not 1 <= tag <= len(self.arguments):
+                raise OutOfBounds(f"{op} at an address that belongs to no argument of the kernel")
+            argument = self.arguments[int(tag) - 1]
+            fault = argument.fault(mine, itemsize)
+            if fault:
+                way = {"load": "load from", "store": "store to", "atomic": "atomic update of"}[op]
+                raise OutOfBounds(f"{way} {argument.name} {fault}: mask missing?")
+            for observer in observers:
+                observer.access(program, op, argument, mine, itemsize)
+        return pointers & ADDRESS
+
+
 class Recorder:
     """Writes down every load and store as (program, op, name, bytes): distinct bytes of unmasked lanes."""
 
@@ -98,7 +142,8 @@ class RaceFinder:
         self.epoch += 1
 
     def access(self, program, op, argument, addresses, itemsize):
-        # One table for each stretch of memory: writer, reader and atomic user of an element, by its first byte.
+        # One table for each stretch of memory: writer, reader and atomic user of an element, by its first
+        # byte.
         table, index = self.table(argument, addresses)
         me = self.number(program)
         writer, reader, atomic, stored = (table[k][index] for k in ("writer", "reader", "atomic", "stored"))
@@ -108,8 +153,8 @@ class RaceFinder:
         if op != "load":
             others |= (reader != NOBODY) & (reader != me)
         if others.any():
-            self.say(f"programs touch the same {int(others.sum()) * itemsize} bytes of {argument.name}, and one of "
-                     f"them writes: the other is {program}")  # fmt: skip
+            where = f"{int(others.sum()) * itemsize} bytes of {argument.name}"
+            self.say(f"program {program} and another touch the same {where}, and one writes")
         if op == "load" and (stored == self.epoch).any():
             count = int((stored == self.epoch).sum()) * itemsize
             self.say(
@@ -124,17 +169,18 @@ class RaceFinder:
             table["atomic"][index] = np.where((atomic == NOBODY) | (atomic == me), me, MANY)
 
     def table(self, argument, addresses):
-        for (start, nbytes), table in self.memory.items():
-            if start <= argument.start and argument.start + argument.nbytes <= start + nbytes:
-                break
-        else:
-            start, nbytes = argument.start, argument.nbytes
-            table = {k: np.full(nbytes, NOBODY, np.int64) for k in ("writer", "reader", "atomic", "stored")}
-            self.memory[start, nbytes] = table
-        return table, (addresses - np.uint64(start)).astype(np.int64)
+        start, end = argument.start, argument.start + argument.nbytes
+        around = [known for known in self.memory if known[0] <= start and end <= known[1]]
+        known = around[0] if around else (start, end)
+        if not around:
+            names = ("writer", "reader", "atomic", "stored")
+            self.memory[known] = {name: np.full(argument.nbytes, NOBODY, np.int64) for name in names}
+        return self.memory[known], (addresses - np.uint64(known[0])).astype(np.int64)
 
     def number(self, program):
-        """A program as one number. A new program starts with a clean slate: its stores are all still to come."""
+        """A program as one number. A new program starts with a clean slate: its stores are all still
+        to come.
+        """
         if getattr(self, "current", None) != program:
             self.current, self.epoch = program, self.epoch + 1
             self.numbers = getattr(self, "numbers", {})

@@ -6,33 +6,30 @@
 works for any @triton.jit kernel, in a process where TRITON_INTERPRET is not set (and in one where it is), and
 leaves Triton as it was. This is the only module that uses Triton's private API: triton 3.7 to 3.9.
 
-How the check works: the pointer that a kernel receives for its argument number i carries i + 1 in its top 16
-bits, which no real address uses. The number survives all pointer arithmetic, so at a load or store it says
-which tensor the kernel meant, and it is taken off again just before memory is touched.
+How the addresses are checked: `flashlab.accesses.AddressSpace`.
 """
 
 import functools
-import importlib.metadata
 import threading
 import traceback
 from types import SimpleNamespace
 
 import numpy as np
 
-from flashlab.accesses import Argument, OutOfBounds, RaceError, RaceFinder, Recorder
-
-TAG_BITS = np.uint64(48)
-ADDRESS = np.uint64((1 << 48) - 1)
+from flashlab.accesses import AddressSpace, OutOfBounds, RaceError, RaceFinder, Recorder
+from flashlab.kernels import check_versions, triton_version
 
 
 class KernelError(Exception):
     """A kernel failed in the interpreter. The message says in which program and on which line."""
 
 
-class interpreted:  # noqa: N801 (used like a function)
-    """Context manager: inside it, launching a Triton kernel interprets it. One thread at a time; may be nested.
+class interpreted:
+    """Context manager: inside it, launching a Triton kernel interprets it. One thread at a time; may
+    be nested.
 
-    `observers` are told about the launches: `access(program, op, argument, addresses, itemsize)` for op "load",
+    `observers` are told about the launches: `access(program, op, argument, addresses, itemsize)` for op
+    "load",
     "store", "atomic", and `barrier(program)`. Raises RuntimeError for a Triton that is not supported,
     OutOfBounds or KernelError from a launch.
     """
@@ -78,7 +75,8 @@ def record(launch, tensors=None):
 
 
 def find_races(launch):
-    """Run `launch` and return the races that it would have on a GPU, as a list of sentences (empty: none found).
+    """Run `launch` and return the races that it would have on a GPU, as a list of sentences (empty:
+    none found).
 
     See `flashlab.accesses.RaceFinder` for what is looked for.
     """
@@ -98,36 +96,11 @@ def check_races(launch):
 @functools.cache
 def triton_modules():
     """Import Triton and what we change in it. Raises RuntimeError if it is missing or not supported."""
-    try:
-        version = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        try:
-            from triton import __version__ as version
-        except ImportError:
-            version = None
-    check_versions(version, np.__version__)
+    check_versions(triton_version(), np.__version__)
     import triton.language as tl
     from triton.runtime import autotuner, interpreter, jit
 
     return SimpleNamespace(tl=tl, interpreter=interpreter, jit=jit, autotuner=autotuner)
-
-
-def check_versions(triton, numpy):
-    """Raise RuntimeError, saying what to install, unless the interpreter of this Triton works with this NumPy."""
-    if triton is None:
-        raise RuntimeError(
-            "kernels need Triton, which exists for Linux only: use backend='sdpa' or 'naive' here"
-        )
-    have, numpy = (tuple(int(x) for x in v.split(".")[:2]) for v in (triton, numpy))
-    if have == (3, 6) and numpy >= (2, 4):
-        raise RuntimeError(
-            f"the interpreter of triton {triton} fails with NumPy 2.4 and later: pip install 'triton>=3.7,<3.10' "
-            "(or 'numpy<2.4')"
-        )
-    if not (3, 6) <= have <= (3, 9):
-        raise RuntimeError(
-            f"flashlab interprets kernels with triton 3.7 to 3.9, this is {triton}: pip install 'triton>=3.7,<3.10'"
-        )
 
 
 class _Session:
@@ -136,7 +109,7 @@ class _Session:
     def __init__(self):
         self.lock, self.owner = threading.RLock(), None
         self.stack, self.saved = [], []
-        self.arguments, self.by_id, self.rank = [], {}, 1
+        self.space, self.rank = AddressSpace(), 1
 
     def enter(self, context):
         while not self.lock.acquire(timeout=0.2):
@@ -151,7 +124,9 @@ class _Session:
             self.patch()
 
     def leave(self, context):
-        """Leave `context` and whatever was entered after it and never left. May be called again after a stop."""
+        """Leave `context` and whatever was entered after it and never left. May be called again after
+        a stop.
+        """
         while any(c is context for c, _ in self.stack):
             if len(self.stack) == 1:
                 self.restore()
@@ -194,8 +169,8 @@ class _Session:
 
         def convert_argument(arg):
             out = convert(arg)
-            if id(arg) in self.by_id:
-                out.handle.data = out.handle.data | (np.uint64(self.by_id[id(arg)]) << TAG_BITS)
+            if hasattr(arg, "data_ptr"):
+                out.handle.data = self.space.tag(arg, out.handle.data)
             return out
 
         def init_args(executor, args, kwargs):
@@ -228,23 +203,15 @@ class _Session:
                 if now.get(name, self) is not value:
                     setattr(place, name, value)
             self.saved.pop()
-        self.arguments, self.by_id = [], {}
+        self.space = AddressSpace()
 
     def note_arguments(self, named):
-        self.arguments, self.by_id = [], {}
+        self.space = AddressSpace()
         for name, value in named.items():
             for part in value if isinstance(value, tuple) else (value,):
-                tensor = getattr(part, "base", part)  # a tensor descriptor
-                if not hasattr(tensor, "data_ptr"):
-                    continue
-                if str(tensor.dtype) == "torch.bfloat16" or "float8" in str(tensor.dtype):
-                    raise TypeError(
-                        f"{name} is {tensor.dtype}: Triton's interpreter computes on its bit patterns, which gives "
-                        "garbage. Pass float32 (or float16) here"
-                    )
-                start, size = tensor.data_ptr(), tensor.element_size()
-                self.arguments.append(Argument(name, start, size, tensor.shape, tensor.stride()))
-                self.by_id[id(tensor)] = len(self.arguments)
+                tensor = getattr(part, "base", part)  # the tensor of a TMA descriptor
+                if hasattr(tensor, "data_ptr"):
+                    self.space.add(name, tensor)
 
     def program(self):
         index = triton_modules().interpreter.interpreter_builder.grid_idx
@@ -255,22 +222,7 @@ class _Session:
             observer.barrier(self.program())
 
     def touch(self, op, pointers, mask, itemsize):
-        """Check the active lanes of an access, tell the observers, and return real addresses."""
-        pointers = np.asarray(pointers)
-        active = pointers[np.broadcast_to(np.asarray(mask, bool), pointers.shape)]
-        addresses, tags = active & ADDRESS, active >> TAG_BITS
-        for tag in np.unique(tags):
-            mine = addresses[tags == tag]
-            if not 1 <= tag <= len(self.arguments):
-                raise OutOfBounds(f"{op} at an address that belongs to no argument of the kernel")
-            argument = self.arguments[int(tag) - 1]
-            fault = argument.fault(mine, itemsize)
-            if fault:
-                way = {"load": "load from", "store": "store to", "atomic": "atomic update of"}[op]
-                raise OutOfBounds(f"{way} {argument.name} {fault}: mask missing?")
-            for observer in self.observers():
-                observer.access(self.program(), op, argument, mine, itemsize)
-        return pointers & ADDRESS
+        return self.space.touch(op, pointers, mask, itemsize, self.program(), self.observers())
 
     def explain(self, kernel, error):
         """The exception to show for `error`: the cause, with the program and the line of the kernel."""

@@ -1,6 +1,7 @@
 """The public attention calls: they check their inputs, choose a backend and call it.
 
-A backend is a function (q, k, v, causal, scale, key_lengths, need_lse) -> (o, lse or None) with `causal` None,
+A backend is a function (q, k, v, causal, scale, key_lengths, need_lse) -> (o, lse or None) with `causal`
+None,
 "top-left" or "bottom-right".
 """
 
@@ -29,7 +30,8 @@ def attention(
     natural log of each row's sum of exp(scores).
 
     causal: False; True or "top-left" (row i sees keys j <= i); "bottom-right" (j <= i + Nk - Nq). scale: any
-    number, default 1/sqrt(D). key_lengths: integers [B], keys from there on are padding ("bottom-right" is then
+    number, default 1/sqrt(D). key_lengths: integers [B], keys from there on are padding ("bottom-right"
+    is then
     aligned to them). backend: "auto", "fa2" (our kernel: interpreted for CPU tensors, compiled for CUDA),
     "sdpa" (PyTorch's), "naive" (the whole score matrix, in fp32). A row that sees no key gives o = 0 and
     lse = -inf. A nan in V also reaches rows that do not see it but share a tile with one that does.
@@ -39,8 +41,9 @@ def attention(
     """
     if masks:
         raise TypeError(
-            f"attention() takes no {', '.join(masks)}: arbitrary masks and biases are not offered. Padding: key_lengths, "
-            "or flashlab.attention_varlen for packed sequences; other masks: torch's scaled_dot_product_attention (sdpa)"
+            f"attention() takes no {', '.join(masks)}: arbitrary masks and biases are not offered. For padding "
+            "use key_lengths, or flashlab.attention_varlen on packed sequences; for other masks PyTorch's "
+            "scaled_dot_product_attention (sdpa)"
         )
     q, k, v = under_autocast(q, k, v)
     check_tensors(q, k, v)
@@ -60,7 +63,9 @@ def attention(
 
 
 def choose(q, k, causal, key_lengths, need_lse):
-    """The backend that "auto" stands for. The interpreter is never chosen: it is for learning, not for speed."""
+    """The backend that "auto" stands for. The interpreter is never chosen: it is for learning, not for
+    speed.
+    """
     fits_kernel = q.shape[-1] <= MAX_HEAD_DIM and not needs_grad(q, k)
     if q.device.type == "cuda" and fits_kernel and torch.cuda.get_device_capability(q.device) >= (8, 0):
         return "fa2"
@@ -208,7 +213,9 @@ def check_dropout(p):
 
 
 def check_lengths(lengths, q, k):
-    """key_lengths as int32 [B]. Values on a GPU are checked only with FLASHLAB_VALIDATE=1: it makes the host wait."""
+    """key_lengths as int32 [B]. Values on a GPU are checked only with FLASHLAB_VALIDATE=1: it makes
+    the host wait.
+    """
     if not isinstance(lengths, torch.Tensor):
         raise TypeError(f"expected key_lengths to be a tensor of integers, got {type(lengths).__name__}")
     if lengths.dtype not in (torch.int32, torch.int64):

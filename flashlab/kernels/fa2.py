@@ -1,6 +1,7 @@
 """FlashAttention-2 (arXiv 2307.08691) in Triton.
 
-Forward, Algorithm 1: one program for each query block. It keeps its rows' state (row_max, row_sum, acc) on chip
+Forward, Algorithm 1: one program for each query block. It keeps its rows' state (row_max, row_sum, acc)
+on chip
 while the key blocks come by, divides once at the end, and writes o and lse. Row maxima are kept in units of
 log2, because the GPU computes exp2: exp(scale * s) = exp2(qk_scale * s) with qk_scale = scale * log2(e).
 """
@@ -22,7 +23,9 @@ def absorb(
     DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One more key block for the query block `q`: the new (row_max, row_sum, acc). MASKED: some key may be hidden."""
+    """One more key block for the query block `q`: the new (row_max, row_sum, acc). MASKED: some key
+    may be hidden.
+    """
     # FA2 Alg. 1, line 7: load K_j and V_j (V_j below, where it is needed)
     # [BLOCK_K, BLOCK_D]
     k = load_tile(k_ptr, k_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
@@ -77,12 +80,14 @@ def forward_kernel(
     full, end = key_range(block, num_queries, num_keys, shift, BLOCK_Q, BLOCK_K, CAUSAL)
     for first in tl.range(0, full, BLOCK_K):
         row_max, row_sum, acc = absorb(
-            row_max, row_sum, acc, q, rows, k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end,
+            row_max, row_sum, acc, q, rows, k_ptr, v_ptr, k_strides, v_strides, batch, head // group,
+            first, end,
             shift, qk_scale, DIM, BLOCK_K, BLOCK_D, CAUSAL, False, PRECISION,
         )  # fmt: skip
     for first in tl.range(full, end, BLOCK_K):
         row_max, row_sum, acc = absorb(
-            row_max, row_sum, acc, q, rows, k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end,
+            row_max, row_sum, acc, q, rows, k_ptr, v_ptr, k_strides, v_strides, batch, head // group,
+            first, end,
             shift, qk_scale, DIM, BLOCK_K, BLOCK_D, CAUSAL, True, PRECISION,
         )  # fmt: skip
     # FA2 Alg. 1, line 12: O_i = O_i / row_sum, once. A row that saw no key has row_sum 0 and gets 0
@@ -122,6 +127,7 @@ def forward(q, k, v, *, causal=None, scale, key_lengths=None, config=None):
         q, k, v, o, lse, key_lengths, q.stride(), k.stride(), v.stride(), o.stride(),
         heads, heads // kv_heads, num_queries, num_keys, abs(scale) * LOG2_E,
         DIM=dim, BLOCK_Q=config.block_q, BLOCK_K=config.block_k, BLOCK_D=max(16, triton.next_power_of_2(dim)),
-        CAUSAL=causal, NEGATE=scale < 0, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", config=config,
+        CAUSAL=causal, NEGATE=scale < 0, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+        config=config,
     )  # fmt: skip
     return o, lse

@@ -10,7 +10,9 @@ import triton.language as tl
 
 @triton.jit
 def my_block(num_rows, num_heads, BLOCK: tl.constexpr, LAST_FIRST: tl.constexpr):
-    """(block, batch, head) of this program: blocks of one head are neighbours, so that its K and V stay in L2."""
+    """(block, batch, head) of this program: blocks of one head are neighbours, so that its K and V
+    stay in L2.
+    """
     num_blocks = (num_rows + BLOCK - 1) // BLOCK
     pid = tl.program_id(0)
     block = pid % num_blocks
@@ -30,7 +32,9 @@ def keys_of(batch, key_lengths_ptr, num_keys):
 
 @triton.jit
 def diagonal(num_queries, num_keys, CAUSAL: tl.constexpr):
-    """Row i sees the keys j <= i + diagonal: 0 for "top-left", so that the last row sees the last key for "bottom-right"."""
+    """Row i sees the keys j <= i + diagonal: 0 for "top-left", so that the last row sees the last key
+    for "bottom-right".
+    """
     if CAUSAL == "bottom-right":
         return num_keys - num_queries
     else:
@@ -41,7 +45,9 @@ def diagonal(num_queries, num_keys, CAUSAL: tl.constexpr):
 def key_range(
     block, num_queries, num_keys, shift, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CAUSAL: tl.constexpr
 ):
-    """(full, end): every row of the query block sees all keys before `full`, a multiple of BLOCK_K; none sees `end`."""
+    """(full, end): every row of the query block sees all keys before `full`, a multiple of BLOCK_K;
+    none sees `end`.
+    """
     full = num_keys
     end = num_keys
     if CAUSAL is not None:
@@ -92,7 +98,9 @@ def store_tile(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Write tile [BLOCK, BLOCK_D] to rows first to first + BLOCK of x[batch, head], without the rows from `end` on."""
+    """Write tile [BLOCK, BLOCK_D] to rows first to first + BLOCK of x[batch, head], without the rows
+    from `end` on.
+    """
     rows = first + tl.arange(0, BLOCK)
     dims = tl.arange(0, BLOCK_D)
     x_ptr += batch * strides[0] + head * strides[1]

@@ -1,0 +1,80 @@
+"""Compile kernels for a GPU on a machine without one, and read from the machine code how fast they can be.
+
+Triton's compiler and NVIDIA's ptxas, cuobjdump and nvdisasm come with the Triton wheel, so that a kernel that
+spills registers or lost its load pipeline is found before anyone runs it. What the interpreter hides
+(types that
+change in a loop, tiles that are too small, too much shared memory) fails here too.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+from typing import NamedTuple
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import create_function_from_signature
+
+from flashlab.kernels import launch
+
+# Shared memory that one program may use, by generation: CUDA programming guide, compute capabilities table.
+SHARED_MEMORY = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
+
+
+class Report(NamedTuple):
+    """What the machine code of one kernel says. `spills`: instructions that store registers to memory."""
+
+    kernel: str
+    arch: int
+    registers: int
+    spills: int
+    shared: int
+    sass: str
+
+    def count(self, instruction):
+        """How often an instruction (HGMMA, MUFU, FFMA, WARPGROUP, UTMALDG ...) occurs."""
+        return len(re.findall(rf"\b{instruction}[. ]", self.sass))
+
+
+def compile_calls(call, arch):
+    """Reports for every kernel that `call` (a function of no arguments) would launch, compiled for
+    sm_`arch`.
+    """
+    with launch.capture() as calls:
+        call()
+    return [compile_kernel(kernel, args, options, arch) for kernel, args, options in calls]
+
+
+def compile_kernel(kernel, args, options, arch):
+    """The Report of `kernel` for these launch arguments on sm_`arch`, with Triton's own argument
+    specialisation.
+    """
+    target = GPUTarget("cuda", arch, 32)
+    backend = make_backend(target)
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialization, rest = bind(*args, **options)[:3]
+    rest, signature, constants, attributes = kernel._pack_args(backend, options, bound, specialization, rest)
+    source = ASTSource(kernel, signature, constants, attributes)
+    binary = triton.compile(source, target=target, options=rest.__dict__)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary.asm["cubin"])
+        file.flush()
+        usage, sass = tool("cuobjdump", "-res-usage", file.name), tool("nvdisasm", "-c", file.name)
+    return Report(
+        kernel.fn.__name__,
+        arch,
+        int(re.search(r"REG:(\d+)", usage).group(1)),
+        len(re.findall(r"\bSTL[. ]", sass)),
+        binary.metadata.shared,
+        sass,
+    )
+
+
+def tool(name, *args):
+    """The output of one of the NVIDIA tools in the Triton wheel."""
+    folder = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin")
+    return subprocess.run(
+        [os.path.join(folder, name), *args], capture_output=True, text=True, check=True
+    ).stdout
