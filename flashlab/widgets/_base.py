@@ -47,6 +47,9 @@ const tell = () => parent.postMessage({ flashlabHeight: height() }, "*");
 new ResizeObserver(tell).observe(el);
 """
 
+# A page needs a heading; in a cell's output it is for screen readers only.
+_UNSEEN = "position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)"
+
 # Outside the frame: give it the height that it asks for. Without scripts it keeps the widget's `twin_height`.
 _FIT = """
 ((frame) => addEventListener("message", (e) => {
@@ -122,7 +125,8 @@ def twin_document(widget, *, title=None, head="", before="", after=""):
 
     `head` goes into its head, `before` and `after` around the widget (HTML, not escaped).
     """
-    title = title or type(widget).__name__
+    title = title or widget.strings.get("name") or type(widget).__name__
+    before = before or f'<h1 style="{_UNSEEN}">{html.escape(title)}</h1>'
     language = html.escape({"zh": "zh-CN"}.get(widget.strings.get("lang"), widget.strings.get("lang", "en")))
     return (
         f'<!doctype html><html lang="{language}"><head><meta charset="utf-8">'

@@ -167,7 +167,7 @@ function render({ model, el }) {
     scores: x, values, unit, labels: model.get("labels"), name: names[r] ?? fill(s.row_default, { r: r + 1 }),
   }));
   let p = model.get("step"), c = model.get("component"), off = [...model.get("knock_out")];
-  let runs, ranges, shown = null, playing = false, table = false, raf = 0, timer = 0, W = 640, committed = p;
+  let runs, ranges, shown = null, playing = false, table = false, raf = 0, timer = 0, W = 640, committed = p, goal = null;
 
   const root = document.createElement("div");
   root.className = "fl-widget fl-stepper";
@@ -189,7 +189,7 @@ function render({ model, el }) {
   el.append(root);
   const $ = (q) => root.querySelector(q), $$ = (q) => [...root.querySelectorAll(q)];
   const title = $(".title"), scrub = $("input[type=range]"), box = $(".rows");
-  box.innerHTML = rows.map((r) => `<section>${rows.length > 1 ? `<h4>${esc(r.name)}</h4>` : ""}
+  box.innerHTML = rows.map((r) => `<section>${rows.length > 1 ? `<div class="row-name">${esc(r.name)}</div>` : ""}
     <svg class="strip" role="img"></svg><div class="rate"></div>
     <div class="line l"></div><svg class="bar l" aria-hidden="true" height="42"></svg>
     <div class="line acc"></div><svg class="bar acc" aria-hidden="true" height="42"></svg><div class="answer"></div></section>`).join("");
@@ -283,7 +283,7 @@ function render({ model, el }) {
     });
   }
   // Movement: `p` runs to a whole position; Python is told once, at the end of what the learner did.
-  const stop = () => (cancelAnimationFrame(raf), clearTimeout(timer));
+  const stop = () => (cancelAnimationFrame(raf), clearTimeout(timer), (goal = null));
   const commit = () => {
     const n = Math.ceil(p - 1e-9);
     if (n !== committed) (model.set("step", (committed = n)), model.save_changes());
@@ -291,6 +291,7 @@ function render({ model, el }) {
   const jump = (to) => (stop(), (p = to), draw());
   function glide(to, then) {
     stop();
+    goal = to; // a second press before the first has arrived goes on from here
     const from = p, n = Math.max(Math.ceil(from), to), start = performance.now();
     const shrinks = n % 2 && views(n).some((v) => !v.empty && !isOne(v.alpha)), time = (shrinks ? 1300 : n % 2 ? 450 : 750) * Math.abs(to - from);
     if (still.matches || table) return (jump(to), then?.());
@@ -298,8 +299,9 @@ function render({ model, el }) {
       const t = Math.min(1, Math.max(0, (now - start) / time));
       p = t === 1 ? to : mix(from, to, t);
       draw();
-      if (t < 1) raf = requestAnimationFrame(frame);
-      else then?.();
+      if (t < 1) return (raf = requestAnimationFrame(frame));
+      goal = null;
+      then?.();
     };
     raf = requestAnimationFrame(frame);
   }
@@ -320,7 +322,7 @@ function render({ model, el }) {
   };
   const act = {
     home: () => (playing && play(false), jump(0), commit()), end: () => (playing && play(false), jump(last), commit()),
-    back: () => to(Math.ceil(p) - 1), forward: () => to(Math.floor(p) + 1), play: () => play(!playing),
+    back: () => to(Math.ceil(goal ?? p) - 1), forward: () => to(Math.floor(goal ?? p) + 1), play: () => play(!playing),
     table: () => {
       table = !table;
       box.hidden = table;
