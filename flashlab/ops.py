@@ -41,8 +41,8 @@ def attention(
     """
     if masks:
         raise TypeError(
-            f"attention() takes no {', '.join(masks)}: arbitrary masks and biases are not offered. For padding "
-            "use key_lengths, or flashlab.attention_varlen on packed sequences; for other masks PyTorch's "
+            f"attention() takes no {', '.join(masks)}: arbitrary masks and biases are not offered. For "
+            "padding use key_lengths, or flashlab.attention_varlen on packed sequences; for other masks PyTorch's "
             "scaled_dot_product_attention (sdpa)"
         )
     q, k, v = under_autocast(q, k, v)

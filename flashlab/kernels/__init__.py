@@ -1,4 +1,4 @@
-"""Attention kernels in Triton. `launch` decides, call by call, whether a kernel is interpreted or compiled."""
+"""Attention kernels in Triton. `launch` decides for each call whether it is interpreted or compiled."""
 
 NO_TRITON = "flashlab's kernels need Triton, which exists for Linux only: use backend='sdpa' or 'naive' here"
 

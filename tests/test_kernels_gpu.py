@@ -1,0 +1,165 @@
+"""The kernels compiled, on a GPU: `pytest -m gpu tests/test_kernels_gpu.py`.
+
+What the interpreter hides is tested here: missing `other=`, TF32, small tiles, races, compilation itself.
+"""
+
+import pytest
+
+pytest.importorskip("triton")
+import torch
+from kernel_cases import CAUSAL, SIZES, STRIDES, check_forward, draw, strided
+
+import flashlab
+from flashlab.kernels import fa2
+
+pytestmark = pytest.mark.gpu
+
+BIGGER = [
+    (1, 1, 1, 127, 127, 64),
+    (1, 1, 1, 128, 128, 64),
+    (2, 4, 2, 129, 129, 64),
+    (1, 2, 1, 259, 515, 128),
+    (1, 2, 2, 515, 259, 128),
+    (1, 4, 1, 1025, 1025, 32),
+    (1, 2, 1, 257, 257, 80),
+    (1, 2, 1, 257, 257, 72),
+    (1, 1, 1, 130, 300, 256),
+    (1, 1, 1, 1, 4000, 96),
+    (1, 1, 1, 257, 257, 120),
+]
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+
+
+def forward(q, k, v, causal=False, scale=None, config=None, **how):
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return fa2.forward(q, k, v, causal=causal or None, scale=scale, config=config, **how)
+
+
+def between_canaries(x):
+    """An uninitialised tensor like `x` with a row of 777 before and after it, and the check of those rows."""
+    size = x.numel()
+    buffer = torch.full((size + 2048,), 777.0, dtype=x.dtype, device=x.device)
+    inside = buffer[1024 : 1024 + size].view(x.shape).fill_(float("nan"))
+    return inside, lambda: bool((buffer[:1024] == 777).all() and (buffer[1024 + size :] == 777).all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("causal", CAUSAL)
+@pytest.mark.parametrize("shape", SIZES + BIGGER, ids=str)
+def test_o_and_lse_are_right_for_every_size_mask_and_format(shape, causal, dtype):
+    check_forward(forward, *draw(shape, dtype, "cuda"), causal=causal)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.7, 3.5])
+@pytest.mark.parametrize("causal", [False, "top-left"])
+def test_the_scale_may_be_any_number(scale, causal):
+    check_forward(forward, *draw((1, 2, 1, 300, 300, 64), torch.float16, "cuda"), causal=causal, scale=scale)
+
+
+@pytest.mark.parametrize("size", [30, 1000])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_large_scores_are_right(size, dtype):
+    check_forward(forward, *draw((1, 1, 1, 300, 300, 64), dtype, "cuda", size=size), causal="top-left")
+
+
+@pytest.mark.parametrize("kind", STRIDES)
+def test_any_memory_order_is_right(kind):
+    q, k, v = (strided(x, kind) for x in draw((2, 3, 3, 200, 200, 64), torch.float16, "cuda"))
+    check_forward(forward, q, k, v, causal="top-left")
+
+
+def test_fp32_is_not_tf32():
+    q, k, v = draw((1, 2, 2, 128, 128, 64), torch.float32, "cuda")
+    want = torch.softmax(q.double() @ k.double().mT / 8, -1) @ v.double()
+    assert (forward(q, k, v)[0] - want).abs().max() < 1e-5 * want.abs().max()
+
+
+def test_keys_behind_the_key_length_do_not_matter_even_if_they_are_nan():
+    q, k, v = draw((3, 2, 1, 200, 333, 64), torch.float16, "cuda")
+    lengths = torch.tensor([0, 100, 333], device="cuda")
+    short = [
+        (k[b : b + 1, :, :n].clone(), v[b : b + 1, :, :n].clone()) for b, n in enumerate(lengths.tolist())
+    ]
+    for b, n in enumerate(lengths.tolist()):
+        k[b, :, n:] = v[b, :, n:] = float("nan")
+    o, lse = flashlab.attention(
+        q, k, v, causal="bottom-right", key_lengths=lengths, backend="fa2", return_lse=True
+    )
+    for b, (k_b, v_b) in enumerate(short):
+        want = flashlab.attention(
+            q[b : b + 1], k_b, v_b, causal="bottom-right", backend="fa2", return_lse=True
+        )
+        assert torch.equal(o[b : b + 1], want[0]) and torch.equal(lse[b : b + 1], want[1])
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_twenty_runs_are_equal_bit_for_bit(dim):
+    q, k, v = draw((2, 4, 2, 777, 777, dim), torch.float16, "cuda")
+    first = forward(q, k, v, causal="top-left")
+    for _ in range(20):
+        again = forward(q, k, v, causal="top-left")
+        assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
+
+
+def test_outputs_stay_between_their_canaries(monkeypatch):
+    q, k, v = draw((1, 3, 3, 70, 70, 72), torch.float16, "cuda")
+    o, intact = between_canaries(q)
+    monkeypatch.setattr(fa2.torch, "empty_like", lambda x: o)
+    forward(q, k, v)
+    monkeypatch.undo()
+    assert intact() and not o.isnan().any()
+
+
+def test_row_offsets_beyond_32_bits_are_right():
+    buffer = torch.zeros(63 * (2**25 + 2**20) + 64, dtype=torch.float16, device="cuda")  # 4.4 GB
+    q, fill, v = draw((1, 1, 1, 64, 64, 64), torch.float16, "cuda")
+    k = buffer.as_strided((1, 1, 64, 64), (0, 0, 2**25 + 2**20, 1))
+    k.copy_(fill)
+    check_forward(forward, q, k, v)
+
+
+def test_many_heads_and_batches_are_right():
+    q, k, v = draw(
+        (700, 100, 100, 3, 3, 16), torch.float16, "cuda"
+    )  # 70,000 of them: beyond the grid's y axis
+    want = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
+    assert (forward(q, k, v)[0] - want).abs().max() < 5e-3
+
+
+def test_a_cpu_call_is_interpreted_and_a_cuda_call_compiled_in_one_process():
+    q, k, v = draw((1, 1, 1, 20, 20, 16), torch.float16)
+    interpreted = flashlab.attention(q, k, v, backend="fa2")
+    compiled = flashlab.attention(q.cuda(), k.cuda(), v.cuda(), backend="fa2")
+    again = flashlab.attention(q, k, v, backend="fa2")
+    assert torch.equal(interpreted, again)
+    assert (interpreted - compiled.cpu()).abs().max() < 2e-3
+
+
+def test_auto_takes_our_kernel_on_this_gpu():
+    q, k, v = draw((1, 2, 1, 100, 100, 64), torch.float16, "cuda")
+    assert torch.equal(flashlab.attention(q, k, v), flashlab.attention(q, k, v, backend="fa2"))
+
+
+def test_a_captured_graph_replays_with_new_data():
+    q, k, v = draw((1, 2, 1, 300, 300, 64), torch.float16, "cuda")
+    forward(q, k, v)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o, lse = forward(q, k, v)
+    for x, new in zip((q, k, v), draw((1, 2, 1, 300, 300, 64), torch.float16, "cuda", seed=1), strict=True):
+        x.copy_(new)
+    graph.replay()
+    want = forward(q, k, v)
+    assert torch.equal(o, want[0]) and torch.equal(lse, want[1])
+
+
+def test_memory_grows_with_n_and_not_with_n_squared():
+    def extra(n):
+        q, k, v = draw((1, 1, 1, n, n, 64), torch.float16, "cuda")
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        o, lse = forward(q, k, v)
+        return torch.cuda.max_memory_allocated() - before
+
+    assert extra(65536) <= 16 * extra(4096) * 1.1
