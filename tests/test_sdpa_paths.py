@@ -4,6 +4,7 @@ import pytest
 
 import flashlab
 from flashlab.bench import sdpa_paths
+from flashlab.quiz import prompts
 
 N, HEADS, D = 192, 2, 16
 
@@ -113,3 +114,15 @@ def test_a_size_that_is_no_size_is_a_value_error(wrong):
 )
 def test_bytes_are_written_in_binary_units(size, text):
     assert sdpa_paths.readable_bytes(size) == text
+
+
+def test_the_start_pages_predictions_hold_the_ratio_that_the_measurement_gives(small):
+    def formula(n, d):  # math: weights, scaled q and k, v; flash: q, k, v, o and a number a row
+        return (n + 3 * d) / (4 * d + 1)
+
+    assert small.ratio == pytest.approx(formula(N, D))
+    ratio = prompts.prediction("S-p01")
+    assert round(formula(4096, 64), 1) == ratio["answer"]
+    growth = prompts.prediction("S-p02")
+    assert 1.7 < formula(1024, 64) / formula(512, 64) < formula(4096, 64) / formula(2048, 64) < 2
+    assert growth["choices"][growth["answer"]]["en"] == "nearly doubles"
