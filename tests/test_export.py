@@ -112,6 +112,14 @@ def test_a_cell_that_fails_or_a_page_that_loads_something_fails_the_export(tmp_p
     assert done.returncode == 1 and "would load <script" in done.stdout and not page.exists()
 
 
+@pytest.mark.notebook
+def test_the_lesson_with_all_kinds_of_widgets_becomes_a_page_that_loads_nothing():
+    notebook, error = export.execute(build.ROOT / "notebooks/03_C.ipynb")
+    assert error is None
+    page = export.to_html(notebook, "03_C")
+    assert page.count("srcdoc=") >= 20 and export.outside(page) == []
+
+
 @pytest.mark.browser
 def test_a_browser_shows_the_page_from_disk_and_asks_for_nothing_else(page_file, chromium):
     from playwright.sync_api import sync_playwright
@@ -125,5 +133,5 @@ def test_a_browser_shows_the_page_from_disk_and_asks_for_nothing_else(page_file,
         page.goto(page_file.as_uri())
         page.frame_locator("iframe").get_by_role("button", name="twin").wait_for()
         browser.close()
-    assert [url for url in asked if not url.startswith(("file:", "data:", "about:"))] == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "about:", "blob:"))] == []
     assert errors == []
