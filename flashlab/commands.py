@@ -26,8 +26,8 @@ def say(text):
 def lab(args):
     """Set up if needed, then become JupyterLab on the start page, with `args`; Ctrl-C stops it."""
     try:
-        if bootstrap.install({"lab"}, say):
-            write_settings(bootstrap.VENV)
+        bootstrap.install({"lab"}, say)
+        write_settings(bootstrap.VENV)
     except SetupError as error:
         if bootstrap.read_stamp()[0] is None:
             raise
@@ -99,8 +99,7 @@ def test(args):
         )
     start = time.monotonic()
     ci = os.environ.get("CI") == "true"
-    if bootstrap.install({"lab", "test"}, say):
-        write_settings(bootstrap.VENV)
+    bootstrap.install({"lab", "test"}, say)
     debian_packages()
     lacking = machine.browser_problem()
     results = []

@@ -141,7 +141,7 @@ class Progress:
         self.every = 0.3 if self.terminal else every
         self.start = self.last = time.monotonic()
         self.stage = "looking up versions"
-        self.fetched = 0.0
+        self.fetched, self.shown = 0.0, ""
 
     def heard(self, line):
         """Learn from a line of pip's output which stage it is at."""
@@ -164,11 +164,12 @@ class Progress:
         if self.say is None or now - self.last < self.every:
             return
         self.last = now
-        if self.terminal:
-            sys.stdout.write("\r\x1b[K" + self.text()[:110])
-            sys.stdout.flush()
-        else:
+        if not self.terminal:
             self.say(self.text())
+        elif self.text() != self.shown:
+            self.shown = self.text()
+            sys.stdout.write("\r\x1b[K" + self.shown[:110])
+            sys.stdout.flush()
 
     def end(self):
         if self.say is not None and self.terminal:

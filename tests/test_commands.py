@@ -40,6 +40,7 @@ def started(monkeypatch):
     monkeypatch.setattr(os, "execv", lambda path, command: commands_started.append(command))
     monkeypatch.setattr(os, "chdir", lambda folder: None)
     monkeypatch.setattr(bootstrap, "install", lambda extras, say: False)
+    monkeypatch.setattr(commands, "write_settings", lambda venv: None)
     return commands_started
 
 
