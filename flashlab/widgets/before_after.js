@@ -19,7 +19,7 @@ function render({ model, el }) {
     make("p", { className: "fl-kicker", textContent: after ? say.after : say.before }),
     make("p", { className: "fl-lead", textContent: after ? say.lead_after : say.lead_before }),
   );
-  const form = make("form");
+  const form = make("div"); // a real form may not submit in a sandboxed frame
   const status = make("p", { className: "fl-status" });
   status.setAttribute("aria-live", "polite");
   const table = make("div", { className: "fl-results" });
@@ -37,19 +37,19 @@ function render({ model, el }) {
     } else {
       const box = make("input", { type: "text", autocomplete: "off", value: old.guess });
       box.setAttribute("aria-label", `${fill(say.item, { n: n + 1 })}: ${say.answer}`);
+      box.onkeydown = (event) => event.key === "Enter" && !event.isComposing && send();
       box.oninput = () => (given[item.id] = { guess: box.value.trim(), choice: -1 });
       set.append(box);
     }
     form.append(set);
   });
-  form.append(make("button", { type: "submit", textContent: after ? say.compare : say.record }));
-  form.onsubmit = (event) => {
-    event.preventDefault();
+  form.append(make("button", { type: "button", textContent: after ? say.compare : say.record, onclick: send }));
+  function send() {
     model.set("given", { ...given });
     model.save_changes();
     if (offline) return void (after ? expected() : (status.textContent = say.offline));
     if (!after) status.textContent = say.recorded;
-  };
+  }
 
   const cell = (half) => {
     if (!half || !half.guess) return make("td", { textContent: say.none });

@@ -14,7 +14,7 @@ function render({ model, el }) {
   root.setAttribute("aria-labelledby", id);
   const title = make("p", { className: "fl-kicker", textContent: say.title });
   const question = make("p", { className: "fl-question", id });
-  const form = make("form", { className: "fl-form" });
+  const form = make("div", { className: "fl-form" }); // a real form may not submit in a sandboxed frame
   form.dataset.lmSuppressShortcuts = "true"; // keys typed here are not the notebook's
   const status = make("p", { className: "fl-status" });
   status.setAttribute("aria-live", "polite");
@@ -59,8 +59,9 @@ function render({ model, el }) {
       box.setAttribute("aria-label", say.your_guess);
       const unit = model.get("unit");
       form.append(box, ...(unit ? [make("span", { className: "fl-unit", textContent: unit })] : []));
-      form.append(make("button", { type: "submit", textContent: say.enter, className: "fl-primary" }));
-      form.onsubmit = (event) => (event.preventDefault(), lock(box.value.trim()));
+      const send = () => lock(box.value.trim());
+      form.append(make("button", { type: "button", textContent: say.enter, className: "fl-primary", onclick: send }));
+      box.onkeydown = (event) => event.key === "Enter" && !event.isComposing && (event.preventDefault(), send());
     }
     if (!open) {
       const again = make("button", { type: "button", textContent: say.again, className: "fl-quiet" });

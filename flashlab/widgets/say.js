@@ -64,7 +64,7 @@ function render({ model, el }) {
     });
     tell();
     list.append(count);
-    const model_answer = make("div", { className: "fl-model" }, make("h4", { textContent: say.model }), make("p", { textContent: model.get("answer") }));
+    const model_answer = make("div", { className: "fl-model" }, make("p", { className: "fl-head", textContent: say.model }), make("p", { textContent: model.get("answer") }));
     body.replaceChildren(make("div", { className: "fl-beside" }, list, model_answer), begin());
     status.textContent = timed ? say.over : "";
     list.querySelector("input").focus({ preventScroll: true });
