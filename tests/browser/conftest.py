@@ -41,7 +41,7 @@ def new_page(browser):
     contexts, faults = [], []
 
     def make(**options):
-        context = browser.new_context(viewport={"width": 1100, "height": 900}, **options)
+        context = browser.new_context(**{"viewport": {"width": 1100, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)
@@ -89,6 +89,8 @@ def violations():
     from axe_playwright_python.sync_playwright import Axe
 
     def find(document, within=None):
+        # JupyterLab's body is empty in size and hides what runs over: axe would take all text in it for unseen.
+        document.evaluate("document.body.style.overflow = 'visible'")
         found = Axe().run(document, context=within).response["violations"]
         return {v["id"]: [node["html"] for node in v["nodes"]] for v in found}
 

@@ -21,7 +21,7 @@ def output(page, index):
 @pytest.fixture
 def notebook(lab_server, new_page):
     """A notebook that shows the stepper, asks for its step and sets it, after Run All."""
-    page = new_page()
+    page = new_page(viewport={"width": 1100, "height": 1500})  # axe judges no colours out of sight
     lab_server.open(page, "stepper.ipynb", SHOW, ASK, TELL.replace("6", "0"), TELL)
     lab_server.command(page, "notebook:run-cell-and-select-next")
     page.locator(".fl-stepper .title").wait_for(timeout=60_000)
@@ -75,12 +75,12 @@ def test_axe_finds_nothing_in_the_widget_s_element_light_and_dark(lab_server, no
     page = notebook
     assert violations(page, within=".fl-stepper") == {}
     lab_server.command(page, "apputils:change-theme", theme="JupyterLab Dark")
-    page.wait_for_selector('body[data-jp-theme-light="false"]')
+    page.wait_for_selector('body[data-jp-theme-light="false"]', state="attached")
     page.wait_for_function("getComputedStyle(document.querySelector('.fl-stepper')).colorScheme === 'dark'")
     page.wait_for_timeout(500)
     found = violations(page, within=".fl-stepper")
     lab_server.command(page, "apputils:change-theme", theme="JupyterLab Light")
-    page.wait_for_selector('body[data-jp-theme-light="true"]')
+    page.wait_for_selector('body[data-jp-theme-light="true"]', state="attached")
     assert found == {}
 
 

@@ -243,6 +243,24 @@ def test_axe_finds_nothing_in_the_twin_s_own_frame(open_twin, violations, scheme
     assert violations(frame) == {}
 
 
+INK = """() => [...document.querySelectorAll('.strip text')].map((e) => {
+  const style = getComputedStyle(e), light = (colour) => {
+    const part = colour.match(/[\\d.]+/g).slice(0, 3).map((x) => x / 255);
+    const [r, g, b] = part.map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const [a, b] = [light(style.fill), light(style.stroke)]; // the stroke is a halo in the colour of the paper
+  return Math.max(a, b) / Math.min(a, b);
+})"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_inside_the_picture_which_axe_cannot_judge_has_contrast_too(open_twin, scheme):
+    frame = open_twin(stepper(step=3), color_scheme=scheme)
+    ratios = frame.evaluate(INK)
+    assert len(ratios) > 20 and min(ratios) >= 4.5
+
+
 def test_axe_finds_what_is_planted_in_the_twin_s_frame_but_not_from_outside(open_twin, violations):
     frame = open_twin(stepper())
     frame.evaluate(
