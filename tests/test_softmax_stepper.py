@@ -43,7 +43,7 @@ def in_node(expression, given):
         "const text = (k, x) => typeof x === 'number' && !Number.isFinite(x) ? String(x) : x;"
         f"console.log(JSON.stringify({expression}, text))"
     )
-    source = _base._HERE / "softmax_stepper.js"
+    source = _base._HERE / "softmax_numbers.js"
     done = subprocess.run(
         [node(), "--input-type=module", "-e", program, str(source)],
         input=json.dumps(given),

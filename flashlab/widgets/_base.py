@@ -63,10 +63,12 @@ class Widget(anywidget.AnyWidget):
     """Base of all widgets. Subclasses set `text_area` (the string table they read), `twin_height` (pixels).
 
     `strings` is the whole table `text_area` in the language chosen when the widget is made, with the language
-    code under "lang"; pass `strings=` to change it.
+    code under "lang"; pass `strings=` to change it. `esm_first` names JavaScript files to put in front of the
+    widget's own, for logic that is tested by itself.
     """
 
     text_area = None
+    esm_first = ()
     twin_height = 420
 
     strings = traitlets.Dict().tag(sync=True)
@@ -74,7 +76,8 @@ class Widget(anywidget.AnyWidget):
     def __init_subclass__(cls, **kwargs):
         module = Path(sys.modules[cls.__module__].__file__)
         if "_esm" not in cls.__dict__ and module.with_suffix(".js").exists():
-            cls._esm = module.with_suffix(".js")
+            parts = [*map(module.with_name, cls.esm_first), module.with_suffix(".js")]
+            cls._esm = "\n".join(part.read_text(encoding="utf-8") for part in parts)
             own = module.with_suffix(".css")
             cls._css = (_HERE / "base.css").read_text(encoding="utf-8") + (
                 own.read_text(encoding="utf-8") if own.exists() else ""

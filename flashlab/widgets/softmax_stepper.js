@@ -1,89 +1,6 @@
-// The picture of SoftmaxStepper. Pure logic first (`run`, `number`, `rate`, `sentence`: tested with node), then
-// drawing. Position p: frame n = ceil(p) is p - (n - 1) of the way in. Frame 0: nothing seen; 2b + 1: block b is
-// here and the old part is converted; 2b + 2: the new part has landed. Python hears whole positions only.
-
-const masked = (x) => x === null || x === undefined;
-const MINUS = "−";
-
-// One row through all blocks, knocked out or not; one object a block. Sums carry one more column of ones: the mass.
-export function run(scores, values, block, unit, off = []) {
-  const exp = (x) => (unit === "log2" ? 2 ** x : Math.exp(x));
-  const blocks = [];
-  let m = off.includes("max_at_0") ? 0 : -Infinity, l = 0, acc = Array(values[0].length + 1).fill(0);
-  for (let a = 0; a < scores.length; a += block) {
-    const x = scores.slice(a, a + block).map((s) => (masked(s) ? -Infinity : s));
-    const old = { m, l, acc };
-    m = Math.max(m, ...x);
-    const shift = m === -Infinity ? 0 : m;
-    const alpha = old.m === -Infinity ? 0 : exp(old.m - shift);
-    const rate = off.includes("upside_down") && alpha ? 1 / alpha : alpha;
-    const onSum = off.includes("sum") ? 1 : rate, onAcc = off.includes("acc") ? 1 : rate;
-    const p = x.map((s) => exp(s - shift));
-    const kept = { l: old.l * onSum, acc: old.acc.map((v) => v * onAcc) };
-    l = kept.l + p.reduce((s, w) => s + w, 0);
-    acc = kept.acc.map((v, c) => v + p.reduce((s, w, i) => s + (w ? w * ([...values[a + i], 1][c]) : 0), 0));
-    blocks.push({ from: a, to: a + x.length, old, m, alpha, onSum, onAcc, p, kept, l, acc });
-  }
-  return blocks;
-}
-
-export const quotient = (acc, l, c) => (l === 0 && acc[c] === 0 ? 0 : acc[c] / l);
-
-// 4 significant digits, a real minus sign, ∞; tiny rounding is not shown.
-export function number(x, digits = 4) {
-  if (masked(x)) return MINUS + "∞";
-  if (Number.isNaN(x)) return "NaN";
-  if (!Number.isFinite(x)) return (x < 0 ? MINUS : "") + "∞";
-  const size = Math.abs(x);
-  if (size < 1e-12) return "0";
-  const text = size >= 1e6 || size < 1e-4 ? x.toExponential(2).replace("e+", "e") : String(+x.toPrecision(digits));
-  return text.replaceAll("-", MINUS);
-}
-
-// A conversion rate; in base 2 powers of two are written as fractions.
-export function rate(alpha, unit) {
-  const power = Math.log2(alpha), whole = Math.round(power);
-  if (unit !== "log2" || !(whole < 0 && whole >= -10 && Math.abs(power - whole) < 1e-9)) return number(alpha);
-  return { "-1": "½", "-2": "¼", "-3": "⅛" }[whole] ?? `1/${2 ** -whole}`;
-}
-
-export const fill = (text, values) => text.replace(/\{(\w+)\}/g, (all, name) => values[name] ?? all);
-const isOne = (x) => Math.abs(x - 1) < 1e-12;
-
-// What frame n shows of one row. `frames` are Python's numbers for that row, used while nothing is knocked out.
-export function view(row, blocks, frames, n, c) {
-  const b = Math.ceil(n / 2) - 1, phase = n === 0 ? "start" : n % 2 ? "convert" : "add";
-  if (b < 0) return { ...row, b, phase, m: null, seen: 0, from: 0, to: 0 };
-  const k = blocks[b], before = frames[b - 1], now = frames[b];
-  const done = phase === "add", seen = done ? k.to : k.from, ref = done ? now.ref : before?.ref;
-  const l = done ? k.l : k.kept.l, acc = done ? k.acc : k.kept.acc;
-  const out = quotient(acc, l, c), wanted = ref?.[c];
-  return {
-    ...row, b, phase, k, seen, from: k.from, to: k.to, oldM: k.old.m, m: k.m, alpha: k.alpha,
-    empty: b === 0 || (k.old.l === 0 && k.old.acc.every((v) => v === 0)), masked: k.p.every((w) => w === 0),
-    l, acc: acc[c], out, mass: quotient(acc, l, acc.length - 1), ref: wanted, last: done && b === blocks.length - 1,
-    off: out - wanted, agrees: Math.abs(out - wanted) <= 1e-9 * (1 + Math.abs(wanted)),
-  };
-}
-
-// The finding of a frame in one sentence; all rows of the frame.
-export function sentence(views, strings, unit) {
-  if (views[0].phase === "start") return strings.start;
-  const part = (v) => {
-    const k = v.k, it = { m: number(v.m), old: number(v.oldM), l: number(v.l), acc: number(v.acc), out: number(v.out) };
-    if (v.phase === "add") return fill(v.last ? strings.last : strings.added, it);
-    if (v.masked && v.m === v.oldM) return strings.masked;
-    if (v.empty) return fill(strings.first, it);
-    if (isOne(v.alpha)) return fill(strings.same, it);
-    it.alpha = it.sum = rate(k.onSum, unit);
-    it.acc = rate(k.onAcc, unit);
-    return fill(k.onSum === k.onAcc ? strings.moved : strings.moved_apart, it);
-  };
-  const named = (v) => (views.length > 1 ? fill(strings.row, { row: v.name }) : "") + part(v);
-  return fill(strings.block, { b: views[0].b + 1 }) + views.map(named).join(strings.join);
-}
-
-// ---- drawing ------------------------------------------------------------------------------------------------
+// The picture of SoftmaxStepper; the numbers come from softmax_numbers.js, which is put in front of this file.
+// Position p: frame n = ceil(p) is p - (n - 1) of the way in. Frame 0: nothing seen; 2b + 1: block b is here and the
+// old part is converted; 2b + 2: the new part has landed. Python hears whole positions only.
 
 const esc = (s) => String(s).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 const ease = (t) => (t < 0.5 ? 2 * t * t : 1 - 2 * (1 - t) ** 2);
@@ -160,9 +77,10 @@ const ICONS = {
 const SWITCHES = [["sum", "sum_off"], ["acc", "acc_off"], ["upside_down", "upside_off"], ["max_at_0", "zero_off"]];
 
 function render({ model, el }) {
-  const s = model.get("strings"), scores = model.get("scores"), values = model.get("values"), unit = model.get("unit");
+  const s = model.get("strings"), scores = model.get("scores"), values = model.get("values"), given = model.get("unit");
   const frames = model.get("frames"), block = model.get("block"), names = model.get("row_names"), id = `fls${Date.now()}-${made++}`;
   const last = 2 * Math.ceil(values.length / block), still = matchMedia("(prefers-reduced-motion: reduce)");
+  let unit = given;
   const rows = scores.map((x, r) => ({
     scores: x, values, unit, labels: model.get("labels"), name: names[r] ?? fill(s.row_default, { r: r + 1 }),
   }));
@@ -170,9 +88,7 @@ function render({ model, el }) {
   let runs, ranges, shown = null, playing = false, table = false, raf = 0, timer = 0, W = 640, committed = p, goal = null;
 
   const root = document.createElement("div");
-  root.className = "fl-widget fl-stepper";
-  root.setAttribute("role", "group");
-  root.setAttribute("aria-label", s.name);
+  Object.assign(root, { className: "fl-widget fl-stepper", role: "group", ariaLabel: s.name });
   root.dataset.lmSuppressShortcuts = "true"; // JupyterLab would scroll the notebook on space
   root.innerHTML = `
     <output class="title" data-rows="${rows.length}"></output>
@@ -182,10 +98,11 @@ function render({ model, el }) {
     <div class="controls">
       ${["home", "back", "play", "forward", "end"].map((b) => `<button type="button" data-do="${b}" ${/home|end/.test(b) ? `aria-label="${esc(s[b])}" title="${esc(s[b])}"` : ""}>${ICONS[b]}${/home|end/.test(b) ? "" : `<span>${esc(s[b])}</span>`}</button>`).join("")}
       <input type="range" min="0" max="${last}" step="any" aria-label="${esc(s.scrub)}">
-      ${values[0].length > 1 ? `<label class="pick">${esc(s.component)} <select>${values[0].map((_, i) => `<option>${i}</option>`).join("")}</select></label>` : ""}
     </div>
     <fieldset><legend>${esc(s.break_it)}</legend>${SWITCHES.map(([k, t]) => `<label><input type="checkbox" value="${k}"> ${esc(s[t])}</label>`).join("")}</fieldset>
-    <div class="foot"><button type="button" data-do="table"></button><span>${esc(s.keys_help)}</span></div>`;
+    <div class="foot"><button type="button" data-do="table"></button><span>${esc(s.keys_help)}</span><span class="picks">
+      <label>${esc(s.base)} <select name="unit"><option value="log2">2</option><option value="e">e</option></select></label>
+      ${values[0].length > 1 ? `<label>${esc(s.component)} <select name="component">${values[0].map((_, i) => `<option>${i}</option>`).join("")}</select></label>` : ""}</span></div>`;
   el.append(root);
   const $ = (q) => root.querySelector(q), $$ = (q) => [...root.querySelectorAll(q)];
   const title = $(".title"), scrub = $("input[type=range]"), box = $(".rows");
@@ -193,16 +110,19 @@ function render({ model, el }) {
     <svg class="strip" role="img"></svg><div class="rate"></div>
     <div class="line l"></div><svg class="bar l" aria-hidden="true" height="42"></svg>
     <div class="line acc"></div><svg class="bar acc" aria-hidden="true" height="42"></svg><div class="answer"></div></section>`).join("");
-  if ($("select")) $("select").value = c;
+  $("[name=unit]").value = unit;
+  if ($("[name=component]")) $("[name=component]").value = c;
   $$("[type=checkbox]").forEach((b) => (b.checked = off.includes(b.value)));
 
   const views = (n) => rows.map((r, i) => view(r, runs[i], frames[i], n, c));
   function compute() {
+    const scale = unit === given ? 1 : unit === "e" ? Math.LN2 : Math.LOG2E; // the same weights in the other base
     runs = rows.map((r, i) => {
+      Object.assign(r, { unit, scores: scores[i].map((x) => (masked(x) ? x : x * scale)) });
       const blocks = run(r.scores, values, block, unit, off);
       if (!off.length) blocks.forEach((k, b) => { // nothing knocked out: Python's numbers
         const f = frames[i][b];
-        Object.assign(k, { m: f.m ?? -Infinity, alpha: f.alpha, l: f.l, acc: [...f.acc, k.acc.at(-1)] });
+        Object.assign(k, { m: masked(f.m) ? -Infinity : f.m * scale, alpha: f.alpha, l: f.l, acc: [...f.acc, k.acc.at(-1)] });
       });
       return blocks;
     });
@@ -277,8 +197,7 @@ function render({ model, el }) {
     const all = views(n);
     $$("section").forEach((box, i) => {
       const picture = strip(all[i], runs[i], W, t, c, s), svg = box.querySelector(".strip");
-      svg.setAttribute("height", picture.H);
-      svg.innerHTML = picture.svg;
+      (svg.setAttribute("height", picture.H), (svg.innerHTML = picture.svg));
       for (const name of ["l", "acc"]) box.querySelector(`.bar.${name}`).innerHTML = bar(quantity(all[i], name), ranges[name], W, t, id);
     });
   }
@@ -348,7 +267,8 @@ function render({ model, el }) {
     if (e.target.type === "checkbox") {
       off = SWITCHES.map(([k]) => k).filter((k) => $(`[value=${k}]`).checked);
       model.set("knock_out", off);
-    } else if (e.target.tagName === "SELECT") model.set("component", (c = +e.target.value));
+    } else if (e.target.name === "component") model.set("component", (c = +e.target.value));
+    else if (e.target.name === "unit") unit = e.target.value;
     else return;
     model.save_changes();
     compute();
@@ -358,9 +278,8 @@ function render({ model, el }) {
   const heard = () => {
     const n = model.get("step");
     if (n === committed) return;
-    committed = n;
     if (playing) play(false);
-    glide(n);
+    glide((committed = n));
   };
   model.on("change:step", heard);
   const size = new ResizeObserver(() => {
@@ -372,9 +291,7 @@ function render({ model, el }) {
     <marker id="${id}h" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" class="head"/></marker></defs></svg>`;
   root.insertAdjacentHTML("beforeend", defs);
   $("[data-do=table]").textContent = s.as_table;
-  compute();
-  draw();
-  size.observe(box);
+  (compute(), draw(), size.observe(box));
   return () => (stop(), size.disconnect(), model.off("change:step", heard), root.remove());
 }
 

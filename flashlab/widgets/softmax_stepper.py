@@ -34,6 +34,7 @@ class SoftmaxStepper(Widget):
     """
 
     text_area = "stepper"
+    esm_first = ("softmax_numbers.js",)
     twin_height = 560
 
     scores = traitlets.List().tag(sync=True)  # [rows][keys], None where masked

@@ -89,7 +89,7 @@ def violations():
     from axe_playwright_python.sync_playwright import Axe
 
     def find(document, within=None):
-        # JupyterLab's body is empty in size and hides what runs over: axe would take all text in it for unseen.
+        # JupyterLab's body has no size and hides what runs over: axe would take its text for unseen.
         document.evaluate("document.body.style.overflow = 'visible'")
         found = Axe().run(document, context=within).response["violations"]
         return {v["id"]: [node["html"] for node in v["nodes"]] for v in found}

@@ -210,6 +210,16 @@ def test_the_second_output_is_the_mass_and_its_bar_is_the_row_sum(open_twin):
     assert "= 1" in frame.locator(".answer").inner_text()
 
 
+def test_in_base_e_scores_and_max_change_and_sum_accumulator_and_answer_do_not(open_twin):
+    frame = open_twin(stepper(step=4))
+    before = frame.locator(".line").all_inner_texts(), frame.locator(".answer").inner_text()
+    frame.get_by_label("Base").select_option("e")
+    assert "row max m = 2.079" in frame.locator(".rate").inner_text()  # 3 ln 2
+    after = frame.locator(".line").all_inner_texts(), frame.locator(".answer").inner_text()
+    assert [t.split("=")[-1] for t in before[0]] == [t.split("=")[-1] for t in after[0]]
+    assert before[1] == after[1]
+
+
 def test_with_reduced_motion_a_step_is_there_at_once(open_twin):
     frame = open_twin(stepper(step=2), reduced_motion="reduce")
     press(frame, "Step")
