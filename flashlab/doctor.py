@@ -75,7 +75,7 @@ def collect():
             facts.cuda_available = torch.cuda.is_available()
             if facts.cuda_available and not facts.gpus:
                 found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-                facts.gpus = [machine.Gpu(gpu.name, (), (gpu.major, gpu.minor)) for gpu in found]
+                facts.gpus = [machine.Gpu(gpu.name, "", (gpu.major, gpu.minor)) for gpu in found]
         except Exception as error:  # whatever a broken installation raises is the finding
             facts.torch_error = f"{type(error).__name__}: {error}".splitlines()[0]
     return facts
@@ -128,7 +128,7 @@ def _triton(facts):
             t("doctor.triton_range"),
         )
     elif _interpreter_broken(facts):
-        advice = t("doctor.install_triton", version=tested)
+        advice = t("doctor.triton36_do", version=tested)
         yield Finding("missing", t("doctor.triton36", triton=triton, numpy=facts.versions["numpy"]), advice)
     elif triton != tested:
         yield Finding("note", t("doctor.untested", name="Triton", version=triton, tested=tested))
@@ -146,8 +146,9 @@ def _gpu(facts):
         return Finding("note", t("doctor.no_gpu"))
     best = max(facts.gpus, key=lambda gpu: gpu.capability)
     capability = ".".join(map(str, best.capability))
-    driver = ".".join(map(str, best.driver)) or "?"
-    gpu = t("doctor.gpu", count=len(facts.gpus), name=best.name, capability=capability, driver=driver)
+    gpu = t(
+        "doctor.gpu", count=len(facts.gpus), name=best.name, capability=capability, driver=best.driver or "?"
+    )
     if facts.cuda_available:
         old = best.capability < FIRST_TENSOR_CORES
         return Finding("note" if old else "ok", gpu, t("doctor.old_gpu") if old else "")
@@ -156,7 +157,11 @@ def _gpu(facts):
     if not facts.torch_cuda:
         problem = machine.gpu_problem(facts.gpus)
         return Finding("missing", gpu + t("doctor.cpu_build"), problem or t("doctor.again"))
-    if facts.torch_cuda.startswith("13") and best.driver and best.driver[0] < machine.MIN_DRIVER:
+    if (
+        facts.torch_cuda.startswith("13")
+        and best.driver
+        and machine.version_tuple(best.driver) < (machine.MIN_DRIVER,)
+    ):
         advice = t("doctor.update_driver", least=machine.MIN_DRIVER)
         return Finding("missing", gpu + t("doctor.driver_too_old", cuda=facts.torch_cuda), advice)
     return Finding(

@@ -25,7 +25,7 @@ NO_CHROMIUM = (
 )
 NO_LIBATOMIC = "Playwright's own Node needs libatomic.so.1: install it (Debian: apt-get install libatomic1)"
 
-Gpu = namedtuple("Gpu", "name driver capability")  # str, (580, 65, 6), (9, 0)
+Gpu = namedtuple("Gpu", "name driver capability")  # "NVIDIA H200", "580.65.06", (9, 0)
 
 
 def query_gpus(run=subprocess.run):
@@ -39,7 +39,7 @@ def query_gpus(run=subprocess.run):
     for line in done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []:
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 3 and fields[1][:1].isdigit():
-            gpus.append(Gpu(fields[0], version_tuple(fields[1]), version_tuple(fields[2])))
+            gpus.append(Gpu(fields[0], fields[1], version_tuple(fields[2])))
     return gpus
 
 
@@ -61,10 +61,10 @@ def gpu_problem(gpus):
     if newest.capability and newest.capability < MIN_CAPABILITY:
         text = "The {} (compute capability {}.{}) is too old for PyTorch's CUDA 13 build, which needs 7.5."
         return text.format(newest.name, *newest.capability[:2])
-    if newest.driver[0] < MIN_DRIVER:
+    if version_tuple(newest.driver) < (MIN_DRIVER,):
         return (
             "The NVIDIA driver {} is too old for PyTorch's CUDA 13 build: update it to {} or later.".format(
-                ".".join(map(str, newest.driver)), MIN_DRIVER
+                newest.driver, MIN_DRIVER
             )
         )
     return None

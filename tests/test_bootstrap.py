@@ -15,9 +15,9 @@ from flashlab.pip_run import SetupError
 
 ROOT = Path(__file__).parent.parent
 EARLY = ["__init__", "__main__", "bootstrap", "commands", "machine", "pip_run"]
-H200 = Gpu("NVIDIA H200", (580, 95, 5), (9, 0))
-OLD_DRIVER = Gpu("NVIDIA A100", (535, 183, 1), (8, 0))
-OLD_GPU = Gpu("Tesla P100", (580, 95, 5), (6, 0))
+H200 = Gpu("NVIDIA H200", "580.95.05", (9, 0))
+OLD_DRIVER = Gpu("NVIDIA A100", "535.183.01", (8, 0))
+OLD_GPU = Gpu("Tesla P100", "580.95.05", (6, 0))
 posix = pytest.mark.skipif(os.name == "nt", reason="the stand-in for .venv's Python is a shell script")
 
 
@@ -96,7 +96,7 @@ def test_nvidia_smi_is_read_line_by_line():
         stdout = b"NVIDIA H200, 580.95.05, 9.0\nTesla T4, 535.183.01, 7.5\n"
 
     gpus = machine.query_gpus(run=lambda *args, **kwargs: Done)
-    assert gpus == [Gpu("NVIDIA H200", (580, 95, 5), (9, 0)), Gpu("Tesla T4", (535, 183, 1), (7, 5))]
+    assert gpus == [Gpu("NVIDIA H200", "580.95.05", (9, 0)), Gpu("Tesla T4", "535.183.01", (7, 5))]
 
 
 def test_without_nvidia_smi_or_with_one_that_fails_there_is_no_gpu():
@@ -117,7 +117,7 @@ def test_the_build_of_torch_follows_the_gpu_and_its_driver():
     assert bootstrap.torch_kind("Linux", [OLD_GPU, H200]) == ("cuda", None)
     assert bootstrap.torch_kind("Darwin", []) == ("other", None)
     kind, why = bootstrap.torch_kind("Linux", [OLD_DRIVER])
-    assert kind == "cpu" and "535.183.1" in why and "580" in why
+    assert kind == "cpu" and "535.183.01" in why and "580" in why
     kind, why = bootstrap.torch_kind("Linux", [OLD_GPU])
     assert kind == "cpu" and "P100" in why and "7.5" in why
 

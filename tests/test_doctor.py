@@ -20,8 +20,8 @@ FULL = {
     "pytest": "9.2.0",
     "playwright": "1.65.2",
 }
-H200 = Gpu("NVIDIA H200", (580, 95, 5), (9, 0))
-T4 = Gpu("Tesla T4", (580, 95, 5), (7, 5))
+H200 = Gpu("NVIDIA H200", "580.95.05", (9, 0))
+T4 = Gpu("Tesla T4", "580.95.05", (7, 5))
 CUDA = dict(torch="2.13.0", **{name: version for name, version in FULL.items() if name != "torch"})
 
 
@@ -56,7 +56,7 @@ def test_a_laptop_without_gpu_lacks_nothing_and_runs_all_but_the_compiled_kernel
 def test_a_machine_with_an_h200_runs_everything():
     facts = machine(CUDA, gpus=[H200], torch_cuda="13.0", cuda_available=True)
     assert about(facts, "H200").level == "ok"
-    assert "580.95.5" in about(facts, "H200").text and "9.0" in about(facts, "H200").text
+    assert "580.95.05" in about(facts, "H200").text and "9.0" in about(facts, "H200").text
     assert runs(facts) == EVERYTHING
 
 
@@ -76,7 +76,7 @@ def test_triton_3_6_with_a_new_numpy_has_no_interpreter_but_compiles():
 
 
 def test_a_driver_too_old_is_told_and_not_taken_for_no_gpu():
-    facts = machine(CUDA, gpus=[Gpu("NVIDIA A100", (535, 183, 1), (8, 0))], torch_cuda="13.0")
+    facts = machine(CUDA, gpus=[Gpu("NVIDIA A100", "535.183.01", (8, 0))], torch_cuda="13.0")
     finding = about(facts, "A100")
     assert finding.level == "missing" and "driver is too old" in finding.text and "580" in finding.advice
     assert "compiled" not in runs(facts) and "interpreted" in runs(facts)
@@ -88,12 +88,12 @@ def test_a_gpu_with_a_cpu_build_of_torch_says_how_to_get_the_other():
 
 
 def test_a_gpu_with_a_cpu_build_because_of_its_driver_says_driver_first():
-    finding = about(machine(gpus=[Gpu("NVIDIA A100", (535, 183, 1), (8, 0))]), "A100")
-    assert "driver 535.183.1 is too old" in finding.advice
+    finding = about(machine(gpus=[Gpu("NVIDIA A100", "535.183.01", (8, 0))]), "A100")
+    assert "driver 535.183.01 is too old" in finding.advice
 
 
 def test_an_old_driver_is_enough_for_an_older_cuda_build():
-    gpu = Gpu("NVIDIA A100", (550, 54, 14), (8, 0))
+    gpu = Gpu("NVIDIA A100", "550.54.14", (8, 0))
     facts = machine({**CUDA, "torch": "2.11.0+cu126"}, gpus=[gpu], torch_cuda="12.6", cuda_available=True)
     assert about(facts, "A100").level == "ok" and "compiled" in runs(facts)
 
@@ -177,7 +177,7 @@ def test_whatever_is_missing_has_an_advice():
 
 
 def test_the_report_shows_the_same_as_text_and_as_html():
-    report = doctor.Report(machine(gpus=[Gpu("<b>GPU</b>", (580, 1), (9, 0))]))
+    report = doctor.Report(machine(gpus=[Gpu("<b>GPU</b>", "580.01", (9, 0))]))
     page = report._repr_html_()
     assert "&lt;b&gt;GPU" in page and "<b>GPU" not in page
     for finding in report.findings:
