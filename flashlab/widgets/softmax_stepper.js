@@ -224,12 +224,12 @@ function render({ model, el }) {
     };
     raf = requestAnimationFrame(frame);
   }
-  function play(on) {
+  function play(on, tell = true) {
     playing = on;
     stop();
     $("[data-do=play]").innerHTML = `${ICONS[on ? "pause" : "play"]}<span>${esc(s[on ? "pause" : "play"])}</span>`;
     title.setAttribute("aria-live", on ? "off" : "polite");
-    if (!on) return commit();
+    if (!on) return tell && commit();
     if (p >= last) jump(0);
     const next = () => (p >= last ? play(false) : glide(Math.floor(p) + 1, () => (timer = setTimeout(next, still.matches ? 1500 : 700))));
     next();
@@ -278,7 +278,7 @@ function render({ model, el }) {
   const heard = () => {
     const n = model.get("step");
     if (n === committed) return;
-    if (playing) play(false);
+    if (playing) play(false, false); // Python has just said where to be
     glide((committed = n));
   };
   model.on("change:step", heard);

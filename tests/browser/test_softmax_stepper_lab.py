@@ -90,3 +90,14 @@ def test_axe_finds_what_is_planted_in_the_widget_s_element(notebook, violations)
         '<button></button><input type="range"><p style="color:#bbb;background:#fff">faint</p>')"""
     )
     assert {"button-name", "label", "color-contrast"} <= set(violations(notebook, within=".fl-stepper"))
+
+
+def test_a_step_set_by_python_ends_the_play_and_wins(lab_server, notebook):
+    page = notebook
+    page.get_by_role("button", name="Play", exact=True).click()
+    page.wait_for_function("+document.querySelector('.fl-stepper input').value > 0.2")
+    lab_server.run_cell(page, 3)
+    page.wait_for_function("+document.querySelector('.fl-stepper input').value === 6")
+    page.get_by_role("button", name="Play", exact=True).wait_for()
+    lab_server.run_cell(page, 1)
+    output(page, 1).get_by_text("Python has step 6 []").wait_for()
