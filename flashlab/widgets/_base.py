@@ -144,9 +144,10 @@ def twin_document(widget, *, title=None, head="", before="", after=""):
 
 
 def twin_html(widget):
-    """HTML for a cell's output: `twin_document` in a sandboxed frame, after one sentence of summary."""
+    """HTML for a cell's output: `twin_document` in a sandboxed frame; where frames are dropped, a sentence."""
     name = html.escape(widget.summary(), quote=True)
     return (
+        "<style>.fl-twin-summary:has(+ iframe){display:none}</style>"
         f'<p class="fl-twin-summary" style="font-size:85%;opacity:.8;margin:.3em 0">{name}</p>'
         f'<iframe sandbox="allow-scripts" title="{name}" '
         f'srcdoc="{html.escape(twin_document(widget), quote=True)}" '
