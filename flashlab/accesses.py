@@ -106,6 +106,9 @@ class Recorder:
     def __init__(self, names=None):
         self.names, self.rows = names or {}, []
 
+    def launch(self):
+        pass
+
     def access(self, program, op, argument, addresses, itemsize):
         name = self.names.get(argument.start, argument.name)
         self.rows.append(
@@ -137,6 +140,10 @@ class RaceFinder:
 
     def __init__(self):
         self.found, self.epoch, self.memory = [], 0, {}
+
+    def launch(self):
+        """A new kernel starts when the one before has ended: nothing of that one can race with it."""
+        self.memory, self.current, self.numbers = {}, None, {}
 
     def barrier(self, program):
         self.epoch += 1
@@ -181,9 +188,8 @@ class RaceFinder:
         """A program as one number. A new program starts with a clean slate: its stores are all still
         to come.
         """
-        if getattr(self, "current", None) != program:
+        if self.current != program:
             self.current, self.epoch = program, self.epoch + 1
-            self.numbers = getattr(self, "numbers", {})
             self.numbers.setdefault(program, len(self.numbers))
         return self.numbers[program]
 

@@ -28,10 +28,9 @@ class interpreted:
     """Context manager: inside it, launching a Triton kernel interprets it. One thread at a time; may
     be nested.
 
-    `observers` are told about the launches: `access(program, op, argument, addresses, itemsize)` for op
-    "load",
-    "store", "atomic", and `barrier(program)`. Raises RuntimeError for a Triton that is not supported,
-    OutOfBounds or KernelError from a launch.
+    `observers` are told about each `launch()`, `access(program, op, argument, addresses, itemsize)` with op
+    "load", "store" or "atomic", and `barrier(program)`. Raises RuntimeError for a Triton that is not
+    supported, OutOfBounds or KernelError from a launch.
     """
 
     def __init__(self, *observers):
@@ -212,6 +211,8 @@ class _Session:
                 tensor = getattr(part, "base", part)  # the tensor of a TMA descriptor
                 if hasattr(tensor, "data_ptr"):
                     self.space.add(name, tensor)
+        for observer in self.observers():
+            observer.launch()
 
     def program(self):
         index = triton_modules().interpreter.interpreter_builder.grid_idx

@@ -74,4 +74,4 @@ def sum_shared_heads(grad, shape):
     if grad.shape == tuple(shape):
         return grad
     *batch, heads, n, d = shape
-    return grad.reshape(*batch, heads, -1, n, d).sum(-3)
+    return grad.reshape(*batch, heads, grad.shape[-3] // heads, n, d).sum(-3)

@@ -5,7 +5,7 @@ GPU.
 import numpy as np
 import torch
 
-from flashlab.testing import assert_close_to_reference, expected
+from flashlab.testing import assert_close_to_reference
 
 CAUSAL = (False, "top-left", "bottom-right")
 
@@ -60,6 +60,30 @@ def check_forward(forward, q, k, v, **how):
     return o, lse
 
 
+def gradients(q, k, v, do, *, causal=False, scale=None, dlse=None, **how):
+    """All results of the FA2 kernels, on poisoned memory: a dict with o, lse, dq, dk, dv."""
+    from flashlab.kernels import fa2, fa2_backward
+
+    how |= dict(causal=causal or None, scale=q.shape[-1] ** -0.5 if scale is None else scale)
+    with poison():
+        o, lse = fa2.forward(q, k, v, **how)
+        delta = fa2_backward.delta(o, do, dlse)
+        dq = fa2_backward.backward_q(q, k, v, do, lse, delta, **how)
+        dk, dv = fa2_backward.backward_kv(q, k, v, do, lse, delta, **how)
+    return dict(o=o, lse=lse, dq=dq, dk=dk, dv=dv)
+
+
+def check_all(q, k, v, *, do=None, causal=False, scale=None, config=None):
+    """Compare all results with the float64 reference and return them; do is random if not given."""
+    if do is None:
+        do = torch.randn(q.shape, generator=torch.Generator().manual_seed(99)).to(q.dtype).to(q.device)
+    got = gradients(q, k, v, do, causal=causal, scale=scale, config=config)
+    for name, like in (("dq", q), ("dk", k), ("dv", v)):
+        assert got[name].dtype == like.dtype and got[name].shape == like.shape
+    assert_close_to_reference(got, q, k, v, do, causal=causal, scale=scale)
+    return got
+
+
 def strided(x, kind):
     """The same numbers as `x` [B, H, N, D] in another memory order."""
     batch, heads, num_rows, dim = x.shape
@@ -85,15 +109,3 @@ def assert_rows_without_keys(o, lse, empty):
     """Rows `empty` (bool [Nq]) gave o = 0 and lse = -inf, the others did not."""
     assert (o[..., empty, :] == 0).all() and (lse[..., empty] == -np.inf).all()
     assert torch.isfinite(lse[..., ~empty]).all()
-
-
-__all__ = [
-    "CAUSAL",
-    "SIZES",
-    "STRIDES",
-    "assert_rows_without_keys",
-    "check_forward",
-    "draw",
-    "expected",
-    "strided",
-]

@@ -119,9 +119,7 @@ def test_row_offsets_beyond_32_bits_are_right():
 
 
 def test_many_heads_and_batches_are_right():
-    q, k, v = draw(
-        (700, 100, 100, 3, 3, 16), torch.float16, "cuda"
-    )  # 70,000 of them: beyond the grid's y axis
+    q, k, v = draw((700, 100, 100, 3, 3, 16), torch.float16, "cuda")  # 70,000: beyond a grid's y axis
     want = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
     assert (forward(q, k, v)[0] - want).abs().max() < 5e-3
 

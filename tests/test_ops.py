@@ -145,16 +145,15 @@ def test_a_head_dim_beyond_the_kernels_says_which_backends_take_it():
 
 
 def test_auto_on_a_cpu_never_interprets():
-    for how in (
-        {},
-        dict(return_lse=True),
+    plain = ops.Call(None, 1.0, None, 0.0, None, False)
+    assert ops.choose(Q, K, plain) == "sdpa"
+    for change in (
+        dict(need_lse=True),
         dict(causal="bottom-right"),
         dict(key_lengths=torch.tensor([1, 2])),
+        dict(dropout_p=0.5),
     ):
-        lengths = how.get("key_lengths")
-        causal = ops.causal_kind(how.get("causal", False))
-        want = "naive" if how else "sdpa"
-        assert ops.choose(Q, K, causal, lengths, how.get("return_lse", False)) == want
+        assert ops.choose(Q, K, plain._replace(**change)) == "naive"
 
 
 def test_without_triton_everything_but_the_kernels_works():

@@ -10,15 +10,24 @@ import torch
 import triton
 import triton.language as tl
 
-from flashlab.kernels.launch import LOG2_E, config_for, launch
-from flashlab.kernels.primitives import diagonal, key_range, keys_of, load_tile, my_block, store_tile, visible
+from flashlab.kernels.launch import LOG2_E, config_for, constants, launch, must_upcast
+from flashlab.kernels.primitives import (
+    diagonal,
+    drop,
+    key_range,
+    keys_of,
+    load_tile,
+    my_block,
+    store_tile,
+    visible,
+)  # fmt: skip
 
 LN_2 = tl.constexpr(1 / LOG2_E)
 
 
 @triton.jit
 def absorb(
-    row_max, row_sum, acc, q, rows,
+    row_max, row_sum, acc, q, rows, dropout, batch_head,
     k_ptr, v_ptr, k_strides, v_strides, batch, head, first, end, shift, qk_scale,
     DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
@@ -27,6 +36,7 @@ def absorb(
     may be hidden.
     """
     # FA2 Alg. 1, line 7: load K_j and V_j (V_j below, where it is needed)
+    keys = first + tl.arange(0, BLOCK_K)
     # [BLOCK_K, BLOCK_D]
     k = load_tile(k_ptr, k_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
     # FA2 Alg. 1, line 8: S = Q_i K_j^T
@@ -34,10 +44,8 @@ def absorb(
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     # FA2 Alg. 1, line 9: row_max, P = exp(S - row_max), row_sum
     if MASKED:  # scale first, mask second: -inf * scale would be +inf or nan for scale <= 0
-        keys = first + tl.arange(0, BLOCK_K)
-        scores = tl.where(
-            visible(rows[:, None], keys[None, :], end, shift, CAUSAL), scores * qk_scale, float("-inf")
-        )
+        seen = visible(rows[:, None], keys[None, :], end, shift, CAUSAL)
+        scores = tl.where(seen, scores * qk_scale, float("-inf"))
         new_max = tl.maximum(row_max, tl.max(scores, 1))
         unit = tl.where(new_max == float("-inf"), 0.0, new_max)  # no key seen yet: -inf - -inf would be nan
         p = tl.exp2(scores - unit[:, None])
@@ -47,6 +55,8 @@ def absorb(
         p = tl.exp2(scores * qk_scale - unit[:, None])  # one fused multiply-add, one exp2
     alpha = tl.exp2(row_max - unit)  # [BLOCK_Q]
     row_sum = row_sum * alpha + tl.sum(p, 1)
+    if dropout is not None:
+        p = drop(p, dropout, batch_head, rows[:, None], keys[None, :])
     # FA2 Alg. 1, line 10: O_i = exp(old row_max - row_max) O_i + P V_j
     v = load_tile(v_ptr, v_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
     acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
@@ -55,7 +65,7 @@ def absorb(
 
 @triton.jit(do_not_specialize=["num_queries", "num_keys"])
 def forward_kernel(
-    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, key_lengths_ptr,
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, key_lengths_ptr, dropout,
     q_strides, k_strides, v_strides, o_strides,  # each (batch, head, row, dim), in elements
     num_heads, group, num_queries, num_keys, qk_scale,
     DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -64,6 +74,7 @@ def forward_kernel(
     """o = softmax(scale Q K^T) V and lse for one query block of one head."""
     # FA2 Alg. 1, lines 1-3: this program is query block i of one head
     block, batch, head = my_block(num_queries, num_heads, BLOCK_Q, CAUSAL is not None)
+    batch_head = batch * num_heads + head
     num_keys = keys_of(batch, key_lengths_ptr, num_keys)
     shift = diagonal(num_queries, num_keys, CAUSAL)
     rows = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
@@ -80,43 +91,39 @@ def forward_kernel(
     full, end = key_range(block, num_queries, num_keys, shift, BLOCK_Q, BLOCK_K, CAUSAL)
     for first in tl.range(0, full, BLOCK_K):
         row_max, row_sum, acc = absorb(
-            row_max, row_sum, acc, q, rows, k_ptr, v_ptr, k_strides, v_strides, batch, head // group,
-            first, end,
-            shift, qk_scale, DIM, BLOCK_K, BLOCK_D, CAUSAL, False, PRECISION,
+            row_max, row_sum, acc, q, rows, dropout, batch_head,
+            k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end, shift, qk_scale,
+            DIM, BLOCK_K, BLOCK_D, CAUSAL, False, PRECISION,
         )  # fmt: skip
     for first in tl.range(full, end, BLOCK_K):
         row_max, row_sum, acc = absorb(
-            row_max, row_sum, acc, q, rows, k_ptr, v_ptr, k_strides, v_strides, batch, head // group,
-            first, end,
-            shift, qk_scale, DIM, BLOCK_K, BLOCK_D, CAUSAL, True, PRECISION,
+            row_max, row_sum, acc, q, rows, dropout, batch_head,
+            k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end, shift, qk_scale,
+            DIM, BLOCK_K, BLOCK_D, CAUSAL, True, PRECISION,
         )  # fmt: skip
-    # FA2 Alg. 1, line 12: O_i = O_i / row_sum, once. A row that saw no key has row_sum 0 and gets 0
+    # FA2 Alg. 1, lines 11-12: O_i = O_i / row_sum, once. A row that saw no key has row_sum 0 and gets 0
     row_sum = tl.where(row_sum == 0, 1.0, row_sum)
     acc = acc * (1 / row_sum)[:, None]
     # FA2 Alg. 1, line 13: L_i = row_max + ln(row_sum), -inf for a row that saw no key
     lse = (row_max + tl.log2(row_sum)) * LN_2
     # FA2 Alg. 1, line 14: write O_i
     store_tile(o_ptr, o_strides, batch, head, block * BLOCK_Q, num_queries, acc, DIM, BLOCK_Q, BLOCK_D)
-    # FA2 Alg. 1, line 15: write L_i
-    tl.store(lse_ptr + (batch * num_heads + head) * num_queries + rows, lse, mask=rows < num_queries)
+    # FA2 Alg. 1, lines 15-17: write L_i
+    tl.store(lse_ptr + batch_head * num_queries + rows, lse, mask=rows < num_queries)
 
 
-def forward(q, k, v, *, causal=None, scale, key_lengths=None, config=None):
+def forward(q, k, v, *, causal=None, scale, key_lengths=None, dropout=None, config=None):
     """o [B, Hq, Nq, D] in q's dtype and lse [B, Hq, Nq] fp32 of q [B, Hq, Nq, D], k and v [B, Hkv, Nk, D].
 
-    Any strides; D from 1 to 256; fp16, bf16 or fp32. `causal` is None, "top-left" or "bottom-right". Expects
-    inputs that fit together (`flashlab.attention` checks them). On the CPU, bf16 is computed in fp32.
+    Any strides; D from 1 to 256; fp16, bf16 or fp32. `causal` is None, "top-left" or "bottom-right";
+    `dropout` is None or (seed, threshold, keep_scale) from `dropout_arguments`. Expects inputs that fit
+    together (`flashlab.attention` checks them). On the CPU, bf16 is computed in fp32.
     """
-    if q.device.type == "cpu" and q.dtype == torch.bfloat16:  # Triton's interpreter cannot compute in bf16
-        o, lse = forward(
-            *(x.float() for x in (q, k, v)),
-            causal=causal,
-            scale=scale,
-            key_lengths=key_lengths,
-            config=config,
-        )
+    if must_upcast(q):
+        how = dict(causal=causal, scale=scale, key_lengths=key_lengths, dropout=dropout, config=config)
+        o, lse = forward(*(x.float() for x in (q, k, v)), **how)
         return o.to(q.dtype), lse
-    (batch, heads, num_queries, dim), (kv_heads, num_keys) = q.shape, k.shape[1:3]
+    (batch, heads, num_queries, _), (kv_heads, num_keys) = q.shape, k.shape[1:3]
     o = torch.empty_like(q)
     lse = torch.empty((batch, heads, num_queries), dtype=torch.float32, device=q.device)
     if o.numel() == 0:
@@ -124,10 +131,8 @@ def forward(q, k, v, *, causal=None, scale, key_lengths=None, config=None):
     config = config or config_for(q)
     launch(
         forward_kernel, (triton.cdiv(num_queries, config.block_q) * batch * heads,),
-        q, k, v, o, lse, key_lengths, q.stride(), k.stride(), v.stride(), o.stride(),
+        q, k, v, o, lse, key_lengths, dropout, q.stride(), k.stride(), v.stride(), o.stride(),
         heads, heads // kv_heads, num_queries, num_keys, abs(scale) * LOG2_E,
-        DIM=dim, BLOCK_Q=config.block_q, BLOCK_K=config.block_k, BLOCK_D=max(16, triton.next_power_of_2(dim)),
-        CAUSAL=causal, NEGATE=scale < 0, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-        config=config,
+        CAUSAL=causal, NEGATE=scale < 0, config=config, **constants(q, config),
     )  # fmt: skip
     return o, lse

@@ -9,6 +9,7 @@ generation, element size, head dim and direction, so that a first call costs one
 
 import contextlib
 import functools
+import math
 from typing import NamedTuple
 
 import torch
@@ -38,9 +39,21 @@ TABLE = {
         128: Config(128, 64, 8, 3),
         256: Config(128, 64, 8, 2),
     },
+    (90, 2, "dkdv"): {64: Config(64, 128, 8, 2), 128: Config(64, 128, 8, 2), 256: Config(32, 64, 8, 1)},
+    (90, 2, "dq"): {64: Config(128, 64, 8, 2), 128: Config(128, 64, 8, 2), 256: Config(64, 64, 8, 1)},
+    (90, 4, "dkdv"): {64: Config(32, 32, 8, 1), 128: Config(16, 32, 8, 1), 256: Config(16, 16, 4, 1)},
+    (90, 4, "dq"): {64: Config(32, 32, 8, 1), 128: Config(32, 16, 8, 1), 256: Config(16, 16, 4, 1)},
+    (80, 2, "dkdv"): {64: Config(64, 64, 4, 2), 128: Config(32, 64, 4, 1), 256: Config(16, 32, 4, 1)},
+    (80, 2, "dq"): {64: Config(64, 64, 4, 2), 128: Config(64, 32, 4, 1), 256: Config(32, 16, 4, 1)},
+    (80, 4, "dkdv"): {64: Config(32, 32, 8, 1), 128: Config(16, 32, 8, 1), 256: Config(16, 16, 4, 1)},
+    (80, 4, "dq"): {64: Config(32, 32, 8, 1), 128: Config(32, 16, 8, 1), 256: Config(16, 16, 4, 1)},
+    (89, 2, "dkdv"): {64: Config(64, 64, 4, 1), 128: Config(32, 64, 4, 1), 256: Config(16, 32, 4, 1)},
+    (89, 2, "dq"): {64: Config(64, 64, 4, 1), 128: Config(64, 32, 4, 1), 256: Config(32, 16, 4, 1)},
+    (89, 4, "dkdv"): {64: Config(32, 32, 8, 1), 128: Config(16, 32, 8, 1), 256: Config(16, 16, 4, 1)},
+    (89, 4, "dq"): {64: Config(32, 32, 8, 1), 128: Config(32, 16, 8, 1), 256: Config(16, 16, 4, 1)},
     (80, 2, "forward"): {64: Config(128, 64, 4, 3), 128: Config(128, 64, 8, 2), 256: Config(64, 32, 4, 2)},
     (89, 2, "forward"): {64: Config(128, 64, 4, 2), 128: Config(128, 32, 8, 2), 256: Config(64, 32, 4, 1)},
-    (90, 4, "forward"): {64: Config(64, 32, 4, 2), 128: Config(64, 32, 4, 2), 256: Config(32, 32, 4, 1)},
+    (90, 4, "forward"): {64: Config(64, 32, 8, 2), 128: Config(32, 32, 8, 2), 256: Config(32, 32, 8, 1)},
     (80, 4, "forward"): {64: Config(64, 32, 4, 2), 128: Config(32, 32, 4, 2), 256: Config(32, 16, 4, 1)},
     (89, 4, "forward"): {64: Config(64, 32, 4, 2), 128: Config(32, 32, 4, 1), 256: Config(16, 16, 4, 1)},
 }
@@ -74,6 +87,33 @@ def config_for(x, direction="forward"):
     """The Config for tensors like `x` [..., D]."""
     device = x.device
     return _config(device.type, device.index, x.element_size(), x.shape[-1], direction)
+
+
+def must_upcast(x):
+    """Whether `x` must be computed in fp32: bf16 on the CPU, where Triton's interpreter gives garbage."""
+    return x.dtype == torch.bfloat16 and x.device.type == "cpu"
+
+
+def constants(x, config):
+    """The compile-time numbers of a kernel on tensors like `x` [..., D]. A tile's width is a power of two."""
+    dim = x.shape[-1]
+    return dict(
+        DIM=dim,
+        BLOCK_Q=config.block_q,
+        BLOCK_K=config.block_k,
+        BLOCK_D=max(16, 1 << (dim - 1).bit_length()),
+        PRECISION="ieee" if x.dtype == torch.float32 else "tf32",  # fp32 products stay fp32
+    )
+
+
+def dropout_arguments(p, seed):
+    """What kernels take for dropout: None, or (seed: int64 tensor [1], threshold, keep_scale).
+
+    An element is kept if the 24-bit random number of its position is at least threshold = ceil(p * 2^24).
+    """
+    if p == 0:
+        return None
+    return seed, math.ceil(p * 2**24), 0.0 if p == 1 else 1 / (1 - p)
 
 
 _captured = None

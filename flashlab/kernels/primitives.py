@@ -57,6 +57,24 @@ def key_range(
 
 
 @triton.jit
+def row_range(
+    first_key, num_queries, num_keys, shift, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CAUSAL:
+    tl.constexpr
+):  # fmt: skip
+    """(start, full), multiples of BLOCK_Q: rows before `start` see no key of the block, from `full` on
+    all.
+    """
+    start = 0
+    full = 0
+    if CAUSAL is not None:
+        start = tl.maximum(first_key - shift, 0) // BLOCK_Q * BLOCK_Q
+        full = (tl.maximum(first_key + BLOCK_K - 1 - shift, 0) + BLOCK_Q - 1) // BLOCK_Q * BLOCK_Q
+    start = tl.where(first_key < num_keys, start, num_queries)  # a block of padding has nothing to do
+    full = tl.where(first_key < num_keys, full, num_queries)
+    return start, tl.maximum(tl.minimum(full, num_queries), start)
+
+
+@triton.jit
 def visible(rows, keys, end, shift, CAUSAL: tl.constexpr):
     """The mask of a tile [rows, keys]: key j < end, and under a causal mask j <= i + shift."""
     seen = keys < end
@@ -106,3 +124,25 @@ def store_tile(
     x_ptr += batch * strides[0] + head * strides[1]
     tile_ptr = x_ptr + rows.to(tl.int64)[:, None] * strides[2] + dims[None, :] * strides[3]
     tl.store(tile_ptr, tile.to(x_ptr.dtype.element_ty), mask=(rows < end)[:, None] & (dims < DIM)[None, :])
+
+
+@triton.jit
+def load_row_numbers(x_ptr, batch_head, first, num_rows, BLOCK: tl.constexpr, OTHER: tl.constexpr):
+    """Rows first to first + BLOCK of one number a row, x [batch * heads, num_rows] fp32; OTHER beyond
+    the end.
+    """
+    rows = first + tl.arange(0, BLOCK)
+    return tl.load(x_ptr + batch_head * num_rows + rows, mask=rows < num_rows, other=OTHER)
+
+
+@triton.jit
+def drop(p, dropout, batch_head, rows, keys):
+    """The tile p with dropout: an element is kept, and scaled up, or 0. It depends on seed and
+    position only.
+    """
+    seed_ptr, threshold, keep_scale = dropout
+    keys = tl.broadcast_to(keys, p.shape).to(tl.uint32)
+    rows = tl.broadcast_to(rows, p.shape).to(tl.uint32)
+    zero = keys * 0
+    random, _, _, _ = tl.philox(tl.load(seed_ptr), keys, rows, zero + batch_head.to(tl.uint32), zero)
+    return tl.where((random >> 8).to(tl.int32) >= threshold, p * keep_scale, 0.0)

@@ -1,0 +1,150 @@
+"""The kernels as PyTorch operators: what autograd, torch.compile and torch.export know about them.
+
+Each operator has an implementation, a fake one (shapes and strides only) and, for the forward, a
+gradient. The
+backward is two operators, dq and (dk, dv), and each runs only if someone wants its result. Gradients of
+gradients
+raise RuntimeError. `causal` is "" (all keys seen), "top-left" or "bottom-right".
+"""
+
+import torch
+from torch import Tensor
+
+from flashlab.kernels import require_triton
+
+
+def _how(causal, scale, key_lengths, dropout_p, seed):
+    from flashlab.kernels.launch import dropout_arguments
+
+    return dict(
+        causal=causal or None,
+        scale=scale,
+        key_lengths=key_lengths,
+        dropout=dropout_arguments(dropout_p, seed),
+    )
+
+
+def _fa2(
+    q: Tensor, k: Tensor, v: Tensor, key_lengths: Tensor | None, seed: Tensor | None, causal: str,
+    scale: float, dropout_p: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o [B, Hq, Nq, D] and lse [B, Hq, Nq] fp32 by FlashAttention-2."""
+    require_triton()
+    from flashlab.kernels import fa2 as kernels
+
+    return kernels.forward(q, k, v, **_how(causal, scale, key_lengths, dropout_p, seed))
+
+
+def _delta(o: Tensor, do: Tensor, dlse: Tensor | None) -> Tensor:
+    """rowsum(dO * O) - dlse, [B, Hq, Nq] fp32."""
+    from flashlab.kernels import fa2_backward as kernels
+
+    return kernels.delta(o, do, dlse)
+
+
+def _fa2_dkdv(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, lse: Tensor, delta: Tensor, key_lengths: Tensor | None,
+    seed: Tensor | None, causal: str, scale: float, dropout_p: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """dk and dv of FlashAttention-2."""
+    from flashlab.kernels import fa2_backward as kernels
+
+    return kernels.backward_kv(q, k, v, do, lse, delta, **_how(causal, scale, key_lengths, dropout_p, seed))
+
+
+def _fa2_dq(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, lse: Tensor, delta: Tensor, key_lengths: Tensor | None,
+    seed: Tensor | None, causal: str, scale: float, dropout_p: float,
+) -> Tensor:  # fmt: skip
+    """dq of FlashAttention-2."""
+    from flashlab.kernels import fa2_backward as kernels
+
+    return kernels.backward_q(q, k, v, do, lse, delta, **_how(causal, scale, key_lengths, dropout_p, seed))
+
+
+def _operator(name, run):
+    return torch.library.custom_op(f"flashlab::{name}", run, mutates_args=())
+
+
+fa2, delta = _operator("fa2", _fa2), _operator("delta", _delta)
+fa2_dkdv, fa2_dq = _operator("fa2_dkdv", _fa2_dkdv), _operator("fa2_dq", _fa2_dq)
+
+
+@fa2.register_fake
+def _(q, k, v, key_lengths, seed, causal, scale, dropout_p):
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@delta.register_fake
+def _(o, do, dlse):
+    return o.new_empty(o.shape[:3], dtype=torch.float32)
+
+
+@fa2_dkdv.register_fake
+def _(q, k, v, *rest):
+    return torch.empty_like(k), torch.empty_like(v)
+
+
+@fa2_dq.register_fake
+def _(q, k, v, *rest):
+    return torch.empty_like(q)
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, key_lengths, seed, *ctx.how = inputs
+    ctx.save_for_backward(q, k, v, *output, key_lengths, seed)
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx, do, dlse):
+    """One gradient, or None, for each input of `fa2`."""
+    q, k, v, o, lse, key_lengths, seed = ctx.saved_tensors
+    if do is None and dlse is None:
+        return (None,) * 8
+    # As operators if someone traces this or wants gradients of gradients (to tell them no), else directly.
+    traced = torch.is_grad_enabled() or is_traced(q)
+    run_delta, run_dq, run_dkdv = (delta, fa2_dq, fa2_dkdv) if traced else (_delta, _fa2_dq, _fa2_dkdv)
+    do = torch.zeros_like(o) if do is None else do
+    inputs = (q, k, v, do, lse, run_delta(o, do, dlse), key_lengths, seed, *ctx.how)
+    want_q, want_k, want_v = ctx.needs_input_grad[:3]
+    dq = run_dq(*inputs) if want_q else None
+    dk, dv = run_dkdv(*inputs) if want_k or want_v else (None, None)
+    return dq, dk if want_k else None, dv if want_v else None, None, None, None, None, None
+
+
+class EagerFA2(torch.autograd.Function):
+    """`fa2` with its gradient, without the dispatcher, which costs more than the launch of a kernel."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = _fa2(*inputs)
+        _keep(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_gradients)
+
+
+def run_fa2(q, k, v, *rest):
+    """`fa2` by the shortest way: the operator where PyTorch traces, a plain call where it does not."""
+    if is_traced(q):
+        return fa2(q, k, v, *rest)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return EagerFA2.apply(q, k, v, *rest)
+    return _fa2(q, k, v, *rest)
+
+
+def is_traced(x):
+    """Whether PyTorch records operators instead of running them (torch.compile, export, fake tensors)."""
+    plain = type(x) is Tensor or type(x) is torch.nn.Parameter
+    return torch.compiler.is_compiling() or not plain or torch._C._len_torch_dispatch_stack() > 0
+
+
+def _no_second_gradient(ctx, *grads):
+    raise RuntimeError(
+        "flashlab's kernels have no double backward: use backend='naive' for gradients of gradients"
+    )
+
+
+fa2.register_autograd(_gradients, setup_context=_keep)
+for _op in (delta, fa2_dkdv, fa2_dq):
+    _op.register_autograd(_no_second_gradient)
