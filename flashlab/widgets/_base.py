@@ -45,16 +45,26 @@ widget.render({ model, el });
 const height = () => Math.ceil(el.getBoundingClientRect().height) + 2;
 const tell = () => parent.postMessage({ flashlabHeight: height() }, "*");
 new ResizeObserver(tell).observe(el);
+addEventListener("message", ({ data }) => {
+  if (!("flashlabLight" in data)) return;
+  document.documentElement.dataset.jpThemeLight = data.flashlabLight;
+  document.documentElement.style.colorScheme = data.flashlabLight ? "light" : "dark";
+});
 """
 
 # A page needs a heading; in a cell's output it is for screen readers only.
 _UNSEEN = "position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)"
 
-# Outside the frame: give it the height that it asks for. Without scripts it keeps the widget's `twin_height`.
+# Outside the frame: give it the height that it asks for (without scripts it keeps the widget's `twin_height`),
+# and tell it whether the page around it is light or dark, where the page has a colour of its own.
 _FIT = """
 ((frame) => addEventListener("message", (e) => {
   if (e.source !== frame.contentWindow || !(e.data.flashlabHeight > 0)) return;
   frame.style.height = e.data.flashlabHeight + "px";
+  const paper = getComputedStyle(document.body).backgroundColor;
+  const paper = getComputedStyle(document.body).backgroundColor;
+  const [r, g, b, a = 1] = paper.match(/[\\d.]+/g).map(Number);
+  if (a > 0) frame.contentWindow.postMessage({ flashlabLight: r + g + b > 384 }, "*");
 }))(document.currentScript.previousElementSibling)
 """
 
@@ -144,7 +154,7 @@ def twin_document(widget, *, title=None, head="", before="", after=""):
 
 
 def twin_html(widget):
-    """HTML for a cell's output: `twin_document` in a sandboxed frame; where frames are dropped, a sentence."""
+    """HTML for a cell's output: `twin_document` in a sandboxed frame; a sentence where frames are dropped."""
     name = html.escape(widget.summary(), quote=True)
     return (
         "<style>.fl-twin-summary:has(+ iframe){display:none}</style>"

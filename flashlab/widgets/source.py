@@ -7,7 +7,8 @@ import textwrap
 
 # JupyterLab's editor colours where they are, else colours of our own that read 4.5:1 on both backgrounds.
 STYLE = """
-.fl-source.fl-source { color-scheme: light dark; background: var(--jp-layout-color0, light-dark(#fff, #16181c));
+.fl-source.fl-source { color-scheme: light dark;
+  background: var(--jp-layout-color0, light-dark(#fff, #16181c));
   color: var(--jp-content-font-color1, light-dark(#1f2328, #e6e8eb));
   border-left: 4px solid light-dark(#c9cfd6, #454c56);
   padding: 8px 14px; margin: 0; overflow-x: auto; tab-size: 4;

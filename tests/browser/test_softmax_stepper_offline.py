@@ -7,6 +7,7 @@ import pytest
 import flashlab
 from flashlab import data
 from flashlab.text import table
+from flashlab.widgets._base import twin_html
 
 pytestmark = pytest.mark.browser
 
@@ -293,6 +294,20 @@ def test_dark_and_light_differ_and_both_have_ink_on_paper(open_twin):
     light, dark = colours("light"), colours("dark")
     assert light == ["rgb(31, 35, 40)", "rgb(255, 255, 255)"]
     assert dark == ["rgb(230, 232, 235)", "rgb(22, 24, 28)"]
+
+
+@pytest.mark.parametrize("background, paper", [("white", 255), ("black", 0)])
+def test_the_twin_follows_the_colour_of_its_page_against_the_system_s(new_page, tmp_path, background, paper):
+    page = new_page(color_scheme="dark" if background == "white" else "light")
+    file = tmp_path / "page.html"
+    file.write_text(f'<body style="background:{background}">{twin_html(stepper())}', encoding="utf-8")
+    page.goto(file.as_uri())
+    frame = page.locator("iframe").element_handle().content_frame()
+    frame.wait_for_selector(f'html[data-jp-theme-light="{str(background == "white").lower()}"] .fl-widget')
+    ink = "getComputedStyle(document.querySelector('.fl-widget')).color"
+    red = int(re.search(r"\d+", frame.evaluate(ink)).group())
+    assert abs(red - paper) > 128
+    assert not page.locator(".fl-twin-summary").is_visible()
 
 
 def test_chinese_words_are_on_the_page_and_no_english_ones_left(open_twin):
