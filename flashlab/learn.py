@@ -217,8 +217,8 @@ def say(id):
 def show_source(function, docstring=True):
     """The source of a function or class, also behind decorators and inside a Triton kernel, highlighted.
 
-    `docstring=False` leaves its docstring out. As text it is the source itself. Raises TypeError when there is
-    no Python source (a built-in, or no function at all).
+    `docstring=False` leaves its docstring out. As text it is the source itself. Raises TypeError when there
+    is no Python source (a built-in, or no function at all).
     """
     from flashlab.widgets.source import Source
 

@@ -55,13 +55,12 @@ addEventListener("message", ({ data }) => {
 # A page needs a heading; in a cell's output it is for screen readers only.
 _UNSEEN = "position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)"
 
-# Outside the frame: give it the height that it asks for (without scripts it keeps the widget's `twin_height`),
-# and tell it whether the page around it is light or dark, where the page has a colour of its own.
+# Outside the frame: give it the height that it asks for (without scripts it keeps the widget's
+# `twin_height`), and tell it whether the page around it is light or dark, where it has a colour of its own.
 _FIT = """
 ((frame) => addEventListener("message", (e) => {
   if (e.source !== frame.contentWindow || !(e.data.flashlabHeight > 0)) return;
   frame.style.height = e.data.flashlabHeight + "px";
-  const paper = getComputedStyle(document.body).backgroundColor;
   const paper = getComputedStyle(document.body).backgroundColor;
   const [r, g, b, a = 1] = paper.match(/[\\d.]+/g).map(Number);
   if (a > 0) frame.contentWindow.postMessage({ flashlabLight: r + g + b > 384 }, "*");
