@@ -1,5 +1,5 @@
-"""`python -m flashlab.bench kernels --out results.json`: measure, show progress, keep what was measured
-even when stopped.
+"""`python -m flashlab.bench SUITE --out results.json`: measure, show progress, keep what was measured when
+stopped.
 """
 
 import argparse
@@ -7,7 +7,6 @@ import json
 import sys
 from pathlib import Path
 
-from flashlab.bench import kernels
 from flashlab.bench.provenance import provenance
 
 
@@ -18,36 +17,57 @@ def main(argv=None):
 
     if not torch.cuda.is_available():
         print(
-            "flashlab bench kernels needs an NVIDIA GPU; none was found. `flashlab doctor` says why.",
+            f"flashlab bench {args.suite} needs an NVIDIA GPU; none was found. `flashlab doctor` says why.",
             file=sys.stderr,
         )
         return 1
-    grid = kernels.cases(args.dtypes, args.dims, args.lengths, [c == "yes" for c in args.causal])
     rows = []
     try:
-        for row in kernels.run(list(grid), args.peers, args.directions):
+        for row in SUITES[args.suite](args):
             rows.append(row)
     except KeyboardInterrupt:
         print(f"\nstopped: {len(rows)} measurements kept")
     if args.out:
-        args.out.write_text(
-            json.dumps({"suite": args.suite, "provenance": provenance(), "rows": rows}, indent=1)
-        )
+        result = {"suite": args.suite, "provenance": provenance(), "rows": rows}
+        args.out.write_text(json.dumps(result, indent=1))
         print("written to", args.out)
     return 0
+
+
+def run_kernels(args):
+    """Forward and backward beside the peers."""
+    from flashlab.bench import kernels
+
+    grid = list(kernels.cases(args.dtypes, args.dims, args.lengths, masks(args)))
+    return kernels.run(grid, args.peers, args.directions or ("forward", "backward"))
+
+
+def run_tune(args):
+    """Launch configurations of the kernels, ranked."""
+    from flashlab.bench import tune
+
+    return tune.run(args.dims, args.lengths, masks(args), args.directions or tune.DIRECTIONS, args.dtypes[0])
+
+
+SUITES = {"kernels": run_kernels, "tune": run_tune}
+
+
+def masks(args):
+    """The causal values asked for."""
+    return [c == "yes" for c in args.causal]
 
 
 def parser():
     """The command line."""
     p = argparse.ArgumentParser(prog="python -m flashlab.bench", description=__doc__)
-    p.add_argument("suite", choices=["kernels"])
+    p.add_argument("suite", choices=sorted(SUITES))
     p.add_argument("--out", type=Path, help="JSON file for the results and where they come from")
     p.add_argument("--dtypes", nargs="+", default=["float16", "bfloat16"])
     p.add_argument("--dims", nargs="+", type=int, default=[64, 128])
     p.add_argument("--lengths", nargs="+", type=int, default=[512, 1024, 2048, 4096, 8192, 16384])
     p.add_argument("--causal", nargs="+", choices=["no", "yes"], default=["no", "yes"])
     p.add_argument("--peers", nargs="+", default=None)
-    p.add_argument("--directions", nargs="+", default=["forward", "backward"])
+    p.add_argument("--directions", nargs="+", default=None)
     return p
 
 
