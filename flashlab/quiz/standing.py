@@ -35,7 +35,7 @@ def summarise(events):
             passed.add(event["id"])
     names = list(prompts.lessons()) + [lesson_of(kind, id) for kind, id in last]
     found = {}
-    for name in dict.fromkeys(names):
+    for name in sorted(dict.fromkeys(names), key=lambda name: name != "start"):  # the start page comes first
         data = prompts.lessons().get(name, prompts.Lesson(name))
         mine = {k: e for k, e in last.items() if lesson_of(*k) == name}
 

@@ -35,7 +35,7 @@ function render({ model, el }) {
   function tell() {
     const { guess } = model.get("locked");
     if (model.get("offline")) status.textContent = say.offline;
-    else if (open) status.textContent = say.hint;
+    else if (open) status.textContent = model.get("choices").length ? say.hint_choice : say.hint;
     else status.textContent = fill(say.locked, { guess }) + (model.get("saved") ? "" : " " + say.unsaved);
   }
 

@@ -14,11 +14,11 @@ function render({ model, el }) {
   let open = !model.get("offline");
 
   const pair = (name, text, extra = "") =>
-    make("div", { className: `fl-pair ${extra}` }, make("dt", { textContent: name }), make("dd", { textContent: text }));
+    make("div", { className: `fl-pair ${extra}` }, make("span", { className: "fl-name", textContent: name }), make("span", { className: "fl-is", textContent: text }));
 
   function answer() {
     const { guess, verdict, thinking } = Object.fromEntries(["guess", "verdict", "thinking"].map((n) => [n, model.get(n)]));
-    const list = make("dl", {}, pair(say.value, model.get("value"), "fl-value"));
+    const list = make("div", { className: "fl-pairs" }, pair(say.value, model.get("value"), "fl-value"));
     if (guess) list.append(pair(say.guess, guess));
     const body = make("div", {}, list);
     if (verdict) {

@@ -7,14 +7,20 @@ import textwrap
 
 # JupyterLab's editor colours where they are, else colours of our own that read 4.5:1 on both backgrounds.
 STYLE = """
-.fl-source.fl-source { color-scheme: light dark;
+pre.fl-source.fl-source { /* twice: JupyterLab has rules of its own for pre */
+  color-scheme: light dark;
   background: var(--jp-layout-color0, light-dark(#fff, #16181c));
   color: var(--jp-content-font-color1, light-dark(#1f2328, #e6e8eb));
   border-left: 4px solid light-dark(#c9cfd6, #454c56);
-  padding: 8px 14px; margin: 0; overflow-x: auto; tab-size: 4;
-  font: 13px/1.5 var(--jp-code-font-family, ui-monospace, Menlo, Consolas, monospace); }
-[data-jp-theme-light="true"] .fl-source { color-scheme: light; }
-[data-jp-theme-light="false"] .fl-source { color-scheme: dark; }
+  padding: 8px 14px;
+  margin: 2px 0;
+  overflow-x: auto;
+  white-space: pre;
+  tab-size: 4;
+  font: 13px/1.5 var(--jp-code-font-family, ui-monospace, Menlo, Consolas, monospace);
+}
+[data-jp-theme-light="true"] pre.fl-source.fl-source { color-scheme: light; }
+[data-jp-theme-light="false"] pre.fl-source.fl-source { color-scheme: dark; }
 .fl-source .k, .fl-source .kn, .fl-source .kc, .fl-source .ow {
   color: light-dark(#00684b, #4fd1a5); font-weight: 600; }
 .fl-source .nf, .fl-source .nc, .fl-source .nd { color: light-dark(#0b57d0, #8ab4ff); }

@@ -182,6 +182,8 @@ def test_in_jupyterlab_a_guess_stands_beside_the_value_and_keys_answer_the_cards
     shown = output(page, 1).locator(".fl-reveal")
     shown.wait_for()
     assert "37/6 is the plain average" in shown.inner_text() and "4.0" in shown.inner_text()
+    name, value = (shown.locator(f".fl-value {part}").bounding_box() for part in (".fl-name", ".fl-is"))
+    assert name["y"] + name["height"] <= value["y"], "JupyterLab's own styles put one over the other"
     lab_server.run_cell(page, 2)
     cards = output(page, 2).locator(".fl-review")
     cards.wait_for()
