@@ -86,7 +86,7 @@ def run_pip(pip, args, log, tmp, say=None, label="", total=0.0, interval=0.3):
 
     Raises SetupError with one sentence if pip fails. Ctrl-C ends pip too.
     """
-    # Compiling all of torch takes most of the time; imports compile what they need, unless that is switched off.
+    # Compiling all of torch takes most of the time; imports compile what they need, unless they may not.
     compiled = "--compile" if sys.dont_write_bytecode else "--no-compile"
     command = [*pip, args[0], "--retries", "1", "--progress-bar", "off", compiled, *args[1:]]
     progress = Progress(say, label, total, tmp)
