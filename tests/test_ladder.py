@@ -1,4 +1,4 @@
-"""Every rung of the ladder takes q, k, v, causal and scale, gives o and lse, and is right by the same rule."""
+"""Every rung of the ladder takes q, k, v, causal, scale, gives o and lse, and is right by the same rule."""
 
 import inspect
 

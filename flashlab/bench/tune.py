@@ -22,9 +22,9 @@ def candidates(direction, dim, tma=(True, False)):
     from flashlab.kernels.launch import Config
 
     sizes = {
-        "forward": ((64, 128), (32, 64, 128), (2, 3, 4)),
-        "dkdv": ((32, 64, 128), (64, 128), (1, 2, 3)),
-        "dq": ((64, 128), (32, 64, 128), (1, 2, 3)),
+        "forward": ((64, 128), (64, 128), (2, 3)),
+        "dkdv": ((32, 64, 128), (64, 128), (2, 3)),
+        "dq": ((64, 128), (32, 64, 128), (2, 3)),
     }[direction]
     for block_q, block_k, stages, by_tma in itertools.product(*sizes, tma):
         rows = block_k if direction == "dkdv" else block_q  # the side that stays on chip
@@ -55,15 +55,12 @@ def run(dims, lengths, causal, directions=DIRECTIONS, dtype="bfloat16", limit_s=
         for n in lengths:
             case = dict(B=TOKENS // n, H=HIDDEN // dim, N=n, D=dim, causal=mask)
             timing = time_cuda(call(case, direction, dtype, config), budget_ms=40.0)
-            share = {"forward": 1.0, "dkdv": 2.0, "dq": 1.5}[
-                direction
-            ]  # matrix products that it does, over two
+            share = {"forward": 1.0, "dkdv": 2.0, "dq": 1.5}[direction]  # half of its matrix products
             speed = flops(case, "forward") * share / timing.median / 1e9
             yield row | dict(N=n, ms=timing.median, tflops=speed)
             mark = "causal" if mask else "full"
-            say(
-                f"{direction:8} D {dim:3} {mark:6} N {n:5} {tuple(config)}  {timing.median:.3f} ms  {speed:.0f}"
-            )
+            what = f"{direction:8} D {dim:3} {mark:6} N {n:5} {tuple(config)}"
+            say(f"{what}  {timing.median:.3f} ms  {speed:.0f}")
 
 
 def call(case, direction, dtype, config):
@@ -107,7 +104,7 @@ def compile_one(job):
 
 
 def compile_all(jobs, limit_s):
-    """What went wrong with each job, in order; a process that does not answer in time counts as failed."""
+    """What went wrong with each job, in order; one that does not answer in time counts as failed."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(max(1, (os.cpu_count() or 2) - 2)) as pool:
         waiting = [pool.apply_async(compile_one, (job,)) for job in jobs]
