@@ -7,10 +7,12 @@ import pytest
 
 pytest.importorskip("triton")
 import torch
-from kernel_cases import CAUSAL, SIZES, STRIDES, check_forward, draw, strided
+from kernel_cases import CAUSAL, SIZES, STRIDES, check_all, check_forward, draw, gradients, strided
 
 import flashlab
-from flashlab.kernels import fa2
+from flashlab.kernels import fa2, fa2_backward
+from flashlab.kernels.launch import config_for
+from flashlab.philox import dropout_mask
 
 pytestmark = pytest.mark.gpu
 
@@ -158,6 +160,134 @@ def test_memory_grows_with_n_and_not_with_n_squared():
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         o, lse = forward(q, k, v)
+        return torch.cuda.max_memory_allocated() - before
+
+    assert extra(65536) <= 16 * extra(4096) * 1.1
+
+
+# Backward
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("causal", CAUSAL)
+@pytest.mark.parametrize("shape", SIZES + BIGGER, ids=str)
+def test_gradients_are_right_for_every_size_mask_and_format(shape, causal, dtype):
+    check_all(*draw(shape, dtype, "cuda"), causal=causal)
+
+
+@pytest.mark.parametrize("kind", STRIDES)
+def test_gradients_are_right_in_any_memory_order(kind):
+    q, k, v, do = (
+        strided(x, kind)
+        for x in (*draw((2, 3, 3, 200, 200, 64), torch.float16, "cuda"), draw_do(2, 3, 200, 64))
+    )
+    check_all(q, k, v, do=do, causal="top-left")
+
+
+def draw_do(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(5)).to(torch.float16).cuda()
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_twenty_backward_runs_are_equal_bit_for_bit(dim):
+    q, k, v = draw((2, 4, 2, 777, 777, dim), torch.float16, "cuda")
+    first = gradients(q, k, v, q, causal="top-left")
+    for _ in range(20):
+        again = gradients(q, k, v, q, causal="top-left")
+        assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("causal", CAUSAL)
+def test_tiles_moved_by_tma_and_by_pointers_give_the_same(dim, causal):
+    q, k, v = draw((2, 4, 2, 300, 333, dim), torch.float16, "cuda")
+    got = {}
+    for tma in (False, True):
+        how = dict(causal=causal or None, scale=dim**-0.5)
+        config = {d: config_for(q, d)._replace(tma=tma) for d in ("forward", "dkdv", "dq")}
+        o, lse = fa2.forward(q, k, v, config=config["forward"], **how)
+        delta = fa2_backward.delta(o, q)
+        dq = fa2_backward.backward_q(q, k, v, q, lse, delta, config=config["dq"], **how)
+        dk, dv = fa2_backward.backward_kv(q, k, v, q, lse, delta, config=config["dkdv"], **how)
+        got[tma] = (o, lse, dq, dk, dv)
+    assert all(torch.equal(x, y) for x, y in zip(got[False], got[True], strict=True))
+
+
+def test_padding_gets_no_gradient_even_if_it_is_nan():
+    q, k, v = (x.requires_grad_() for x in draw((3, 2, 1, 200, 333, 64), torch.float16, "cuda"))
+    lengths = torch.tensor([0, 100, 333], device="cuda")
+    padding = torch.arange(333, device="cuda") >= lengths[:, None, None]
+    bad = [x.masked_fill(padding[..., None], float("nan")) for x in (k.detach(), v.detach())]
+    bad = [x.requires_grad_() for x in bad]
+    flashlab.attention(q, *bad, key_lengths=lengths, causal="bottom-right").sum().backward()
+    got = [q.grad.clone(), *(x.grad for x in bad)]
+    q.grad = None
+    flashlab.attention(q, k, v, key_lengths=lengths, causal="bottom-right").sum().backward()
+    want = [q.grad, k.grad, v.grad]
+    assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+    assert (k.grad.masked_select(padding[..., None]) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_dropout_drops_what_the_contract_says(dtype):
+    p, n, seed = 0.3, 200, torch.tensor([12345678901], device="cuda")
+    q, k, _ = draw((2, 2, 2, n, n, 256), dtype, "cuda")
+    v = torch.eye(n, 256, dtype=dtype, device="cuda").expand(2, 2, n, 256)
+    o = flashlab.attention(q * 0, k, v, dropout_p=p, seed=seed, backend="fa2")
+    keep = dropout_mask(seed, 2, 2, n, n, p)
+    assert torch.equal(o[..., :n] != 0, keep)
+    q, k, v = (x.requires_grad_() for x in draw((2, 4, 2, 150, 170, 64), torch.float32, "cuda"))
+    got, want = (
+        torch.autograd.grad(
+            flashlab.attention(q, k, v, causal="bottom-right", dropout_p=p, seed=seed, backend=b).cos().sum(),
+            (q, k, v),
+        )
+        for b in ("fa2", "naive")
+    )
+    assert all(torch.allclose(x, y, atol=1e-4) for x, y in zip(got, want, strict=True))
+
+
+def test_a_captured_training_step_replays():
+    q, k, v = (x.requires_grad_() for x in draw((1, 2, 1, 300, 300, 64), torch.float16, "cuda"))
+
+    def step():
+        o = flashlab.attention(q, k, v, causal=True, backend="fa2")
+        return torch.autograd.grad(o.float().square().sum(), (q, k, v))
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = step()
+    with torch.no_grad():
+        for x, new in zip(
+            (q, k, v), draw((1, 2, 1, 300, 300, 64), torch.float16, "cuda", seed=1), strict=True
+        ):
+            x.copy_(new)
+    graph.replay()
+    want = step()
+    assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+
+
+def test_compiled_by_inductor_it_gives_the_same():
+    def loss(q, k, v):
+        return flashlab.attention(q, k, v, causal=True, backend="fa2").float().square().sum()
+
+    q, k, v = (x.requires_grad_() for x in draw((1, 2, 1, 65, 65, 64), torch.float16, "cuda"))
+    want = torch.autograd.grad(loss(q, k, v), (q, k, v))
+    got = torch.autograd.grad(torch.compile(loss, fullgraph=True)(q, k, v), (q, k, v))
+    assert all(torch.allclose(x, y, atol=1e-3) for x, y in zip(got, want, strict=True))
+
+
+def test_forward_and_backward_memory_grows_with_n():
+    def extra(n):
+        q, k, v = (x.requires_grad_() for x in draw((1, 1, 1, n, n, 64), torch.float16, "cuda"))
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        flashlab.attention(q, k, v, backend="fa2").sum().backward()
         return torch.cuda.max_memory_allocated() - before
 
     assert extra(65536) <= 16 * extra(4096) * 1.1

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from flashlab.kernels.launch import LOG2_E, config_for, constants, launch, must_upcast
+from flashlab.kernels.launch import LOG2_E, config_for, constants, launch, must_upcast, tiles
 from flashlab.kernels.primitives import (
     diagonal,
     drop,
@@ -37,8 +37,9 @@ def absorb(
     """
     # FA2 Alg. 1, line 7: load K_j and V_j (V_j below, where it is needed)
     keys = first + tl.arange(0, BLOCK_K)
+    EDGE: tl.constexpr = "inside" if MASKED else None
     # [BLOCK_K, BLOCK_D]
-    k = load_tile(k_ptr, k_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
+    k = load_tile(k_ptr, k_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, EDGE)
     # FA2 Alg. 1, line 8: S = Q_i K_j^T
     # [BLOCK_Q, BLOCK_K]
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
@@ -58,7 +59,7 @@ def absorb(
     if dropout is not None:
         p = drop(p, dropout, batch_head, rows[:, None], keys[None, :])
     # FA2 Alg. 1, line 10: O_i = exp(old row_max - row_max) O_i + P V_j
-    v = load_tile(v_ptr, v_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
+    v = load_tile(v_ptr, v_strides, batch, head, first, end, DIM, BLOCK_K, BLOCK_D, EDGE)
     acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
     return new_max, row_sum, acc
 
@@ -80,7 +81,9 @@ def forward_kernel(
     rows = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
     # FA2 Alg. 1, line 4: load Q_i
     # [BLOCK_Q, BLOCK_D]
-    q = load_tile(q_ptr, q_strides, batch, head, block * BLOCK_Q, num_queries, DIM, BLOCK_Q, BLOCK_D, True)
+    q = load_tile(
+        q_ptr, q_strides, batch, head, block * BLOCK_Q, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor"
+    )
     if NEGATE:  # a negative scale: its sign goes to q, so that a row's largest score stays its largest
         q = -q
     # FA2 Alg. 1, line 5: row_max = -inf, row_sum = 0, O_i = 0
@@ -129,9 +132,13 @@ def forward(q, k, v, *, causal=None, scale, key_lengths=None, dropout=None, conf
     if o.numel() == 0:
         return o, lse
     config = config or config_for(q)
+    of_rows, of_keys = config.block_q, config.block_k
+    args, strides = zip(
+        *tiles(config, q=(q, of_rows), k=(k, of_keys), v=(v, of_keys), o=(o, of_rows)), strict=True
+    )
     launch(
         forward_kernel, (triton.cdiv(num_queries, config.block_q) * batch * heads,),
-        q, k, v, o, lse, key_lengths, dropout, q.stride(), k.stride(), v.stride(), o.stride(),
+        *args, lse, key_lengths, dropout, *strides,
         heads, heads // kv_heads, num_queries, num_keys, abs(scale) * LOG2_E,
         CAUSAL=causal, NEGATE=scale < 0, config=config, **constants(q, config),
     )  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from flashlab.kernels.launch import LOG2_E, config_for, constants, launch, must_upcast
+from flashlab.kernels.launch import LOG2_E, config_for, constants, launch, must_upcast, tiles
 from flashlab.kernels.primitives import (
     diagonal,
     drop,
@@ -40,8 +40,8 @@ def delta_kernel(
     first = block * BLOCK_Q
     batch_head = batch * num_heads + head
     # [BLOCK_Q, BLOCK_D]
-    o = load_tile(o_ptr, o_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, True)
-    do = load_tile(do_ptr, do_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, True)
+    o = load_tile(o_ptr, o_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
+    do = load_tile(do_ptr, do_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
     # FA2 Alg. 2, line 4: D = rowsum(dO * O), written to HBM
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # [BLOCK_Q]
     if dlse_ptr is not None:  # dS = P * (dP - delta + dlse)
@@ -72,8 +72,8 @@ def add_query_block(
     """
     # FA2 Alg. 2, line 9: load Q_i, dO_i, L_i, D_i
     # [BLOCK_Q, BLOCK_D]
-    q = load_tile(q_ptr, q_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, True)
-    do = load_tile(do_ptr, do_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, True)
+    q = load_tile(q_ptr, q_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
+    do = load_tile(do_ptr, do_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
     # [BLOCK_Q]
     lse = log2_sum(lse_ptr, batch_head, first, num_queries, BLOCK_Q)
     delta = load_row_numbers(delta_ptr, batch_head, first, num_queries, BLOCK_Q, 0.0)
@@ -106,7 +106,7 @@ def add_query_block(
 
 @triton.jit(do_not_specialize=["num_queries", "num_keys"])
 def dkdv_kernel(
-    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, key_lengths_ptr, dropout,
+    q_ptr, k_ptr, v_ptr, do_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, key_lengths_ptr, dropout,
     q_strides, k_strides, v_strides, do_strides, dk_strides, dv_strides,
     num_kv_heads, group, num_queries, num_keys, qk_scale, scale,
     DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -119,10 +119,10 @@ def dkdv_kernel(
     keys = first_key + tl.arange(0, BLOCK_K)
     own_keys = keys_of(batch, key_lengths_ptr, num_keys)
     shift = diagonal(num_queries, own_keys, CAUSAL)
-    # FA2 Alg. 2, line 6: load K_j and V_j
+    # FA2 Alg. 2, line 6: load K_j and V_j (padding may come along: its rows of dK and dV are put to 0 below)
     # [BLOCK_K, BLOCK_D]
-    k = load_tile(k_ptr, k_strides, batch, kv_head, first_key, own_keys, DIM, BLOCK_K, BLOCK_D, True)
-    v = load_tile(v_ptr, v_strides, batch, kv_head, first_key, own_keys, DIM, BLOCK_K, BLOCK_D, True)
+    k = load_tile(k_ptr, k_strides, batch, kv_head, first_key, num_keys, DIM, BLOCK_K, BLOCK_D, "tensor")
+    v = load_tile(v_ptr, v_strides, batch, kv_head, first_key, num_keys, DIM, BLOCK_K, BLOCK_D, "tensor")
     # FA2 Alg. 2, line 7: dK_j = 0, dV_j = 0
     dk = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
@@ -162,9 +162,10 @@ def add_key_block(
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """What key block `first` adds to dq of a query block."""
+    EDGE: tl.constexpr = "inside" if MASKED else None
     # [BLOCK_K, BLOCK_D]
-    k = load_tile(k_ptr, k_strides, batch, kv_head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
-    v = load_tile(v_ptr, v_strides, batch, kv_head, first, end, DIM, BLOCK_K, BLOCK_D, MASKED)
+    k = load_tile(k_ptr, k_strides, batch, kv_head, first, end, DIM, BLOCK_K, BLOCK_D, EDGE)
+    v = load_tile(v_ptr, v_strides, batch, kv_head, first, end, DIM, BLOCK_K, BLOCK_D, EDGE)
     keys = first + tl.arange(0, BLOCK_K)
     # [BLOCK_Q, BLOCK_K]: S, P, dP and dS as in the first pass
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
@@ -181,7 +182,7 @@ def add_key_block(
 
 @triton.jit(do_not_specialize=["num_queries", "num_keys"])
 def dq_kernel(
-    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, key_lengths_ptr, dropout,
+    q_ptr, k_ptr, v_ptr, do_ptr, dq_ptr, lse_ptr, delta_ptr, key_lengths_ptr, dropout,
     q_strides, k_strides, v_strides, do_strides, dq_strides,
     num_heads, group, num_queries, num_keys, qk_scale, scale,
     DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -195,8 +196,8 @@ def dq_kernel(
     row = block * BLOCK_Q
     rows = row + tl.arange(0, BLOCK_Q)
     # [BLOCK_Q, BLOCK_D]
-    q = load_tile(q_ptr, q_strides, batch, head, row, num_queries, DIM, BLOCK_Q, BLOCK_D, True)
-    do = load_tile(do_ptr, do_strides, batch, head, row, num_queries, DIM, BLOCK_Q, BLOCK_D, True)
+    q = load_tile(q_ptr, q_strides, batch, head, row, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
+    do = load_tile(do_ptr, do_strides, batch, head, row, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
     # [BLOCK_Q]
     lse = log2_sum(lse_ptr, batch_head, row, num_queries, BLOCK_Q)
     delta = load_row_numbers(delta_ptr, batch_head, row, num_queries, BLOCK_Q, 0.0)
@@ -249,10 +250,12 @@ def backward_kv(q, k, v, do, lse, delta, *, causal=None, scale, key_lengths=None
         return dk, dv
     (batch, kv_heads, num_keys, _), (heads, num_queries) = k.shape, q.shape[1:3]
     config = config or config_for(q, "dkdv")
+    of_rows, of_keys = config.block_q, config.block_k
+    moved = dict(q=(q, of_rows), k=(k, of_keys), v=(v, of_keys), do=(do, of_rows))
+    args, strides = zip(*tiles(config, **moved, dk=(dk, of_keys), dv=(dv, of_keys)), strict=True)
     launch(
         dkdv_kernel, (triton.cdiv(num_keys, config.block_k) * batch * kv_heads,),
-        q, k, v, do, lse, delta, dk, dv, key_lengths, dropout,
-        q.stride(), k.stride(), v.stride(), do.stride(), dk.stride(), dv.stride(),
+        *args, lse, delta, key_lengths, dropout, *strides,
         kv_heads, heads // kv_heads, num_queries, num_keys, scale * LOG2_E, scale,
         CAUSAL=causal, config=config, **constants(q, config),
     )  # fmt: skip
@@ -269,10 +272,14 @@ def backward_q(q, k, v, do, lse, delta, *, causal=None, scale, key_lengths=None,
         return dq
     (batch, heads, num_queries, _), (kv_heads, num_keys) = q.shape, k.shape[1:3]
     config = config or config_for(q, "dq")
+    of_rows, of_keys = config.block_q, config.block_k
+    args, strides = zip(
+        *tiles(config, q=(q, of_rows), k=(k, of_keys), v=(v, of_keys), do=(do, of_rows), dq=(dq, of_rows)),
+        strict=True,
+    )
     launch(
         dq_kernel, (triton.cdiv(num_queries, config.block_q) * batch * heads,),
-        q, k, v, do, lse, delta, dq, key_lengths, dropout,
-        q.stride(), k.stride(), v.stride(), do.stride(), dq.stride(),
+        *args, lse, delta, key_lengths, dropout, *strides,
         heads, heads // kv_heads, num_queries, num_keys, scale * LOG2_E, scale,
         CAUSAL=causal, config=config, **constants(q, config),
     )  # fmt: skip

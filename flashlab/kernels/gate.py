@@ -12,12 +12,13 @@ import subprocess
 import tempfile
 from typing import NamedTuple
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from flashlab.kernels import launch
+from flashlab.kernels import fa2, fa2_backward, launch
 
 # Shared memory that one program may use, by generation: CUDA programming guide, compute capabilities table.
 SHARED_MEMORY = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
@@ -72,9 +73,52 @@ def compile_kernel(kernel, args, options, arch):
     )
 
 
+def directions(dtype, dim, arch, causal="top-left"):
+    """What the shipped configuration launches for a head dim: a call for each direction, for
+    `compile_calls`.
+    """
+    q = torch.empty(1, 4, 512, dim, dtype=dtype)
+    row = torch.empty(1, 4, 512)
+    how = dict(causal=causal, scale=0.1)
+    config = {d: launch.table_config(arch, q.element_size(), dim, d) for d in ("forward", "dkdv", "dq")}
+    calls = {
+        "forward": lambda: fa2.forward(q, q, q, config=config["forward"], **how),
+        "dkdv": lambda: fa2_backward.backward_kv(q, q, q, q, row, row, config=config["dkdv"], **how),
+        "dq": lambda: fa2_backward.backward_q(q, q, q, q, row, row, config=config["dq"], **how),
+    }
+    return config, calls
+
+
+def main():
+    """Compile every shipped configuration and print what became of it. Exit status 1 if one does not
+    fit its GPU.
+    """
+    print(f"triton {triton.__version__}")
+    failed = 0
+    for arch in SHARED_MEMORY:
+        for dtype in (torch.float16, torch.float32):
+            for dim in (64, 128, 256):
+                config, calls = directions(dtype, dim, arch)
+                for direction, call in calls.items():
+                    (report,) = compile_calls(call, arch)
+                    fits = report.shared <= SHARED_MEMORY[arch]
+                    failed += not fits
+                    name = (
+                        f"sm_{arch} {str(dtype)[6:]} D {dim:3} {direction:7} {tuple(config[direction])!s:26}"
+                    )
+                    use = f"registers {report.registers:3} spills {report.spills:4}"
+                    shared = f"shared {report.shared // 1024:3} KB{'' if fits else '  DOES NOT FIT'}"
+                    print(name, use, shared, flush=True)
+    return 1 if failed else 0
+
+
 def tool(name, *args):
     """The output of one of the NVIDIA tools in the Triton wheel."""
     folder = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin")
     return subprocess.run(
         [os.path.join(folder, name), *args], capture_output=True, text=True, check=True
     ).stdout
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

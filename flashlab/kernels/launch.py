@@ -20,12 +20,16 @@ LOG2_E = 1.4426950408889634  # exp(x) = exp2(x * LOG2_E): the GPU has an instruc
 
 
 class Config(NamedTuple):
-    """Rows of a query block, rows of a key block, warps of a program, stages of the load pipeline."""
+    """Rows of a query block, rows of a key block, warps of a program, stages of the load pipeline.
+
+    `tma`: move tiles with the tensor memory accelerator (Hopper and later) where the tensors allow it.
+    """
 
     block_q: int
     block_k: int
     num_warps: int = 4
     num_stages: int = 2
+    tma: bool = False
 
 
 INTERPRETED = Config(64, 64)  # the interpreter's time depends on the number of tiles, not on their size
@@ -35,27 +39,31 @@ INTERPRETED = Config(64, 64)  # the interpreter's time depends on the number of 
 # Ampere and Ada: less shared memory), 90 (Hopper), 100 (data-centre Blackwell), 120 (consumer Blackwell).
 TABLE = {
     (90, 2, "forward"): {
-        64: Config(128, 128, 8, 3),
-        128: Config(128, 64, 8, 3),
-        256: Config(128, 64, 8, 2),
+        64: Config(128, 128, 8, 3, tma=True),
+        128: Config(128, 128, 8, 2, tma=True),
+        256: Config(128, 64, 8, 2, tma=True),
     },
-    (90, 2, "dkdv"): {64: Config(64, 128, 8, 2), 128: Config(64, 128, 8, 2), 256: Config(32, 64, 8, 1)},
-    (90, 2, "dq"): {64: Config(128, 64, 8, 2), 128: Config(128, 64, 8, 2), 256: Config(64, 64, 8, 1)},
-    (90, 4, "dkdv"): {64: Config(32, 32, 8, 1), 128: Config(16, 32, 8, 1), 256: Config(16, 16, 4, 1)},
-    (90, 4, "dq"): {64: Config(32, 32, 8, 1), 128: Config(32, 16, 8, 1), 256: Config(16, 16, 4, 1)},
-    (80, 2, "dkdv"): {64: Config(64, 64, 4, 2), 128: Config(32, 64, 4, 1), 256: Config(16, 32, 4, 1)},
-    (80, 2, "dq"): {64: Config(64, 64, 4, 2), 128: Config(64, 32, 4, 1), 256: Config(32, 16, 4, 1)},
-    (80, 4, "dkdv"): {64: Config(32, 32, 8, 1), 128: Config(16, 32, 8, 1), 256: Config(16, 16, 4, 1)},
-    (80, 4, "dq"): {64: Config(32, 32, 8, 1), 128: Config(32, 16, 8, 1), 256: Config(16, 16, 4, 1)},
-    (89, 2, "dkdv"): {64: Config(64, 64, 4, 1), 128: Config(32, 64, 4, 1), 256: Config(16, 32, 4, 1)},
-    (89, 2, "dq"): {64: Config(64, 64, 4, 1), 128: Config(64, 32, 4, 1), 256: Config(32, 16, 4, 1)},
-    (89, 4, "dkdv"): {64: Config(32, 32, 8, 1), 128: Config(16, 32, 8, 1), 256: Config(16, 16, 4, 1)},
-    (89, 4, "dq"): {64: Config(32, 32, 8, 1), 128: Config(32, 16, 8, 1), 256: Config(16, 16, 4, 1)},
-    (80, 2, "forward"): {64: Config(128, 64, 4, 3), 128: Config(128, 64, 8, 2), 256: Config(64, 32, 4, 2)},
-    (89, 2, "forward"): {64: Config(128, 64, 4, 2), 128: Config(128, 32, 8, 2), 256: Config(64, 32, 4, 1)},
-    (90, 4, "forward"): {64: Config(64, 32, 8, 2), 128: Config(32, 32, 8, 2), 256: Config(32, 32, 8, 1)},
-    (80, 4, "forward"): {64: Config(64, 32, 4, 2), 128: Config(32, 32, 4, 2), 256: Config(32, 16, 4, 1)},
-    (89, 4, "forward"): {64: Config(64, 32, 4, 2), 128: Config(32, 32, 4, 1), 256: Config(16, 16, 4, 1)},
+    (90, 2, "dkdv"): {
+        64: Config(64, 128, 8, 2, tma=True),
+        128: Config(64, 128, 8, 2, tma=True),
+        256: Config(32, 64, 8, 2, tma=True),
+    },
+    (90, 2, "dq"): {
+        64: Config(128, 64, 8, 2, tma=True),
+        128: Config(128, 64, 8, 2, tma=True),
+        256: Config(64, 64, 8, 2),
+    },
+    (80, 2, "forward"): {64: Config(128, 64, 4, 3), 128: Config(128, 64, 8, 2), 256: Config(64, 32, 8, 2)},
+    (80, 2, "dkdv"): {64: Config(64, 64, 8, 2), 128: Config(32, 64, 8, 2), 256: Config(16, 32, 8, 1)},
+    (80, 2, "dq"): {64: Config(64, 64, 4, 2), 128: Config(64, 32, 8, 2), 256: Config(32, 32, 8, 1)},
+    (89, 2, "forward"): {64: Config(128, 64, 4, 2), 128: Config(128, 32, 8, 2), 256: Config(64, 32, 8, 1)},
+    (89, 2, "dkdv"): {64: Config(64, 64, 8, 2), 128: Config(32, 64, 8, 1), 256: Config(16, 32, 8, 1)},
+    (89, 2, "dq"): {64: Config(64, 64, 4, 2), 128: Config(64, 32, 8, 1), 256: Config(32, 32, 8, 1)},
+} | {
+    # fp32 products are not tensor core work (IEEE, not TF32): small tiles, many warps, on every generation.
+    (arch, 4, direction): {64: Config(32, 32, 8, 2), 128: Config(32, 16, 8, 1), 256: Config(16, 16, 8, 1)}
+    for arch in (80, 89, 90)
+    for direction in ("forward", "dkdv", "dq")
 }
 SAME_AS = {100: 90, 120: 89}
 
@@ -106,6 +114,39 @@ def constants(x, config):
     )
 
 
+def tiles(config, **tensors):
+    """Tensors as the kernels take them: [(x, strides) ...], or TMA descriptors with None for strides.
+
+    `tensors` maps a name to (x [B, H, N, D], rows of its tiles). All of them are descriptors or none is.
+    """
+    if config.tma and all(tma_takes(x) for x, _ in tensors.values()):
+        width = constants(next(iter(tensors.values()))[0], config)["BLOCK_D"]
+        return [(describe(x, rows, width), None) for x, rows in tensors.values()]
+    return [(x, x.stride()) for x, _ in tensors.values()]
+
+
+def tma_takes(x):
+    """Whether the hardware can describe x [B, H, N, D]: aligned to 16 bytes, columns side by side,
+    nothing expanded.
+    """
+    unit = 16 // x.element_size()
+    outer = [s for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True) if n > 1]
+    aligned = x.data_ptr() % 16 == 0 and all(s > 0 and s % unit == 0 for s in outer)
+    return aligned and (x.stride(-1) == 1 or x.shape[-1] == 1) and x.numel() > 0
+
+
+def describe(x, rows, width):
+    """The TMA descriptor of x [B, H, N, D] for tiles of `rows` rows. Four axes, so that a tile at the
+    end of a head
+    neither reads nor overwrites the next one.
+    """
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    unit = 16 // x.element_size()  # the stride of an axis of length 1 is never used, but must be aligned
+    strides = [s if n > 1 else unit for s, n in zip(x.stride(), x.shape, strict=True)]
+    return TensorDescriptor(x, list(x.shape), [*strides[:-1], 1], [1, 1, rows, width])
+
+
 def dropout_arguments(p, seed):
     """What kernels take for dropout: None, or (seed: int64 tensor [1], threshold, keep_scale).
 
@@ -138,7 +179,7 @@ def launch(kernel, grid, *args, config, **constants):
     if _captured is not None:
         _captured.append((kernel, args, constants | options))
         return
-    device = args[0].device
+    device = getattr(args[0], "base", args[0]).device
     if device.type == "cpu":
         with interpreter.interpreted():
             kernel[grid](*args, **constants, **options)

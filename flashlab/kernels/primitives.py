@@ -84,46 +84,58 @@ def visible(rows, keys, end, shift, CAUSAL: tl.constexpr):
 
 
 @triton.jit
+def tile_pointers(x_ptr, strides, batch, head, first, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
+    """The addresses of rows first to first + BLOCK of x[batch, head]: [BLOCK, BLOCK_D]."""
+    rows = (first + tl.arange(0, BLOCK)).to(tl.int64)
+    x_ptr += batch * strides[0] + head * strides[1]
+    return x_ptr + rows[:, None] * strides[2] + tl.arange(0, BLOCK_D)[None, :] * strides[3]
+
+
+@triton.jit
 def load_tile(
     x_ptr, strides, batch, head, first, end,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, RAGGED: tl.constexpr,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Rows first to first + BLOCK of x[batch, head]: [BLOCK, BLOCK_D]. RAGGED: rows from `end` on are 0."""
-    rows = first + tl.arange(0, BLOCK)
-    dims = tl.arange(0, BLOCK_D)
-    x_ptr += batch * strides[0] + head * strides[1]
-    tile_ptr = x_ptr + rows.to(tl.int64)[:, None] * strides[2] + dims[None, :] * strides[3]
-    if RAGGED and DIM < BLOCK_D:
-        return tl.load(tile_ptr, mask=(rows < end)[:, None] & (dims < DIM)[None, :], other=0.0)
-    elif RAGGED:
-        return tl.load(tile_ptr, mask=(rows < end)[:, None], other=0.0)
-    elif DIM < BLOCK_D:
-        return tl.load(tile_ptr, mask=(dims < DIM)[None, :], other=0.0)
+    """Rows first to first + BLOCK of x[batch, head]: [BLOCK, BLOCK_D], with 0 for rows from `end` on.
+
+    EDGE says where that may happen: None (all rows are before `end`), "tensor" (`end` is the tensor's last
+    row) or "inside" (the tensor goes on after `end`). Without strides, x is a TMA descriptor, which gives 0
+    outside the tensor by itself.
+    """
+    in_rows = (first + tl.arange(0, BLOCK) < end)[:, None]
+    in_dims = (tl.arange(0, BLOCK_D) < DIM)[None, :]
+    if strides is None:
+        tile = x_ptr.load([batch.to(tl.int32), head.to(tl.int32), first, 0]).reshape(BLOCK, BLOCK_D)
+        if EDGE == "inside":
+            tile = tl.where(in_rows, tile, 0.0)
+        return tile
     else:
-        return tl.load(tile_ptr)
+        tile_ptr = tile_pointers(x_ptr, strides, batch, head, first, BLOCK, BLOCK_D)
+        if EDGE is None and DIM == BLOCK_D:
+            return tl.load(tile_ptr)
+        elif EDGE is None:
+            return tl.load(tile_ptr, mask=in_dims, other=0.0)
+        elif DIM == BLOCK_D:
+            return tl.load(tile_ptr, mask=in_rows, other=0.0)
+        else:
+            return tl.load(tile_ptr, mask=in_rows & in_dims, other=0.0)
 
 
 @triton.jit
 def store_tile(
-    x_ptr,
-    strides,
-    batch,
-    head,
-    first,
-    end,
-    tile,
-    DIM: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    """Write tile [BLOCK, BLOCK_D] to rows first to first + BLOCK of x[batch, head], without the rows
-    from `end` on.
+    x_ptr, strides, batch, head, first, end, tile, DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D:
+    tl.constexpr
+):  # fmt: skip
+    """Write tile [BLOCK, BLOCK_D] to rows first to first + BLOCK of x[batch, head], which ends at row
+    `end`.
     """
-    rows = first + tl.arange(0, BLOCK)
-    dims = tl.arange(0, BLOCK_D)
-    x_ptr += batch * strides[0] + head * strides[1]
-    tile_ptr = x_ptr + rows.to(tl.int64)[:, None] * strides[2] + dims[None, :] * strides[3]
-    tl.store(tile_ptr, tile.to(x_ptr.dtype.element_ty), mask=(rows < end)[:, None] & (dims < DIM)[None, :])
+    if strides is None:
+        tile = tile.to(x_ptr.dtype).reshape(1, 1, BLOCK, BLOCK_D)
+        x_ptr.store([batch.to(tl.int32), head.to(tl.int32), first, 0], tile)
+    else:
+        tile_ptr = tile_pointers(x_ptr, strides, batch, head, first, BLOCK, BLOCK_D)
+        inside = (first + tl.arange(0, BLOCK) < end)[:, None] & (tl.arange(0, BLOCK_D) < DIM)[None, :]
+        tl.store(tile_ptr, tile.to(x_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
