@@ -11,6 +11,8 @@ _HOME = {
     "Problem": "problem",
     "make_inputs": "problem",
     "attention": "ops",
+    "decode_attention": "decode",
+    "attention_varlen": "varlen",
     "check": "checks",
     "hint": "checks",
     "solution": "checks",
@@ -26,7 +28,7 @@ _HOME = {
 }
 _MODULES = (
     "bench checks data doctor errors interpreter kernels learn online_softmax ops problem progress quiz "
-    "reference testing text tiled trace widgets"
+    "reference testing text tiled trace varlen widgets"
 ).split()
 
 __all__ = sorted(_HOME)

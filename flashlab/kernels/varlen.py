@@ -61,9 +61,7 @@ def find_sequence(cu_seqlens_ptr, slot, num_sequences, total, BLOCK: tl.constexp
 
 @triton.jit
 def my_rows(cu_seqlens_ptr, slot, num_sequences, total, BLOCK: tl.constexpr):
-    """(sequence, its first row, its end, block): block number `block` of the sequence. It may lie beyond the
-    end.
-    """
+    """(sequence, its first row, its end, block): the work of a slot; the block may lie beyond the end."""
     sequence = find_sequence(cu_seqlens_ptr, slot, num_sequences, total, BLOCK)
     start, end = span(cu_seqlens_ptr, sequence, total)
     block = slot - (start // BLOCK + sequence)
@@ -73,13 +71,14 @@ def my_rows(cu_seqlens_ptr, slot, num_sequences, total, BLOCK: tl.constexpr):
 
 @triton.jit
 def outside(cu_seqlens_ptr, slot, num_sequences, total, BLOCK: tl.constexpr):
-    """(any, rows, mask): which of rows slot * BLOCK to (slot + 1) * BLOCK exist, but belong to no sequence."""
+    """(some, rows, mask): which of rows slot * BLOCK to (slot + 1) * BLOCK belong to no sequence."""
     first = bound(cu_seqlens_ptr, 0, total)
     end = bound(cu_seqlens_ptr, num_sequences, total)
     row = slot * BLOCK
     rows = row + tl.arange(0, BLOCK)
     mask = ((rows < first) | (rows >= end)) & (rows < total)
-    return (row < first) | (row + BLOCK > end), rows, mask
+    some = (row < first) | ((row + BLOCK > end) & (end < total))
+    return some & (row < total), rows, mask
 
 
 @triton.jit
