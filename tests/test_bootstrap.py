@@ -21,6 +21,16 @@ OLD_GPU = Gpu("Tesla P100", "580.95.05", (6, 0))
 posix = pytest.mark.skipif(os.name == "nt", reason="the stand-in for .venv's Python is a shell script")
 
 
+@pytest.fixture(autouse=True)
+def no_jupyterlab(monkeypatch):
+    """No test here may turn the test run into a JupyterLab."""
+
+    def execv(path, command):
+        raise AssertionError(f"would start {command}")
+
+    monkeypatch.setattr(os, "execv", execv)
+
+
 @pytest.mark.parametrize("name", EARLY)
 def test_the_set_up_parses_on_python_3_8_and_needs_only_the_standard_library(name):
     tree = ast.parse((ROOT / "flashlab" / f"{name}.py").read_text(), feature_version=(3, 8))
@@ -55,6 +65,7 @@ def test_a_better_python_on_the_path_is_named():
 
 def test_too_old_a_python_ends_the_command_with_one_line_and_no_traceback(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(bootstrap.install, "__defaults__", (print, ROOT, tmp_path / ".venv"))
+    monkeypatch.setattr(bootstrap, "read_stamp", lambda venv=None: (None, set()))
     monkeypatch.setattr(machine.sys, "version_info", (3, 8, 18, "final", 0))
     assert main(["lab"]) == 1
     said = capsys.readouterr()
