@@ -52,8 +52,8 @@ def dkdv_kernel(
     dv = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     for member in range(0, group):
         head = kv_head * group + member
-        lse_of_head = lse_ptr + head * total_queries
-        delta_of_head = delta_ptr + head * total_queries
+        # lse and delta are [heads, total]
+        lse_of_head, delta_of_head = lse_ptr + head * total_queries, delta_ptr + head * total_queries
         if CAUSAL is not None:
             for first in tl.range(start, full, BLOCK_Q):
                 dk, dv = add_query_block(
@@ -69,6 +69,9 @@ def dkdv_kernel(
                 batch, head, first, row_end, key_end, shift, qk_scale,
                 DIM, BLOCK_Q, BLOCK_D, CAUSAL, False, PRECISION,
             )  # fmt: skip
+    # found once more: numbers kept through the loops would not fit into the registers
+    _, key_start, key_end, block = my_rows(cu_seqlens_k_ptr, slot, num_sequences, total_keys, BLOCK_K)
+    first_key = key_start + block * BLOCK_K
     store_tile(dk_ptr, dk_strides, batch, kv_head, first_key, key_end, dk * scale, DIM, BLOCK_K, BLOCK_D)
     store_tile(dv_ptr, dv_strides, batch, kv_head, first_key, key_end, dv, DIM, BLOCK_K, BLOCK_D)
 
