@@ -62,16 +62,36 @@ def _fa2_dq(
     return kernels.backward_q(q, k, v, do, lse, delta, **_how(causal, scale, key_lengths, dropout_p, seed))
 
 
+def _fa1(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Tensor, Tensor]:
+    """o [B, Hq, Nq, D] and lse [B, Hq, Nq] fp32 by FlashAttention-1."""
+    require_triton()
+    from flashlab.kernels import fa1 as kernels
+
+    return kernels.forward(q, k, v, causal=causal or None, scale=scale)
+
+
+def _fa1_backward(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dlse: Tensor | None, causal: str,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dq, dk and dv of FlashAttention-1, which makes all three at once."""
+    from flashlab.kernels import fa1 as kernels
+
+    return kernels.backward(q, k, v, o, lse, do, dlse, causal=causal or None, scale=scale)
+
+
 def _operator(name, run):
     return torch.library.custom_op(f"flashlab::{name}", run, mutates_args=())
 
 
 fa2, delta = _operator("fa2", _fa2), _operator("delta", _delta)
 fa2_dkdv, fa2_dq = _operator("fa2_dkdv", _fa2_dkdv), _operator("fa2_dq", _fa2_dq)
+fa1, fa1_backward = _operator("fa1", _fa1), _operator("fa1_backward", _fa1_backward)
 
 
 @fa2.register_fake
-def _(q, k, v, key_lengths, seed, causal, scale, dropout_p):
+@fa1.register_fake
+def _(q, k, v, *rest):
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -88,6 +108,11 @@ def _(q, k, v, *rest):
 @fa2_dq.register_fake
 def _(q, k, v, *rest):
     return torch.empty_like(q)
+
+
+@fa1_backward.register_fake
+def _(q, k, v, *rest):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
 def _keep(ctx, inputs, output):
@@ -139,6 +164,20 @@ def is_traced(x):
     return torch.compiler.is_compiling() or not plain or torch._C._len_torch_dispatch_stack() > 0
 
 
+def _keep_fa1(ctx, inputs, output):
+    q, k, v, *ctx.how = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _gradients_fa1(ctx, do, dlse):
+    q, k, v, o, lse = ctx.saved_tensors
+    if do is None and dlse is None:
+        return (None,) * 5
+    do = torch.zeros_like(o) if do is None else do
+    return *fa1_backward(q, k, v, o, lse, do, dlse, *ctx.how), None, None
+
+
 def _no_second_gradient(ctx, *grads):
     raise RuntimeError(
         "flashlab's kernels have no double backward: use backend='naive' for gradients of gradients"
@@ -146,5 +185,6 @@ def _no_second_gradient(ctx, *grads):
 
 
 fa2.register_autograd(_gradients, setup_context=_keep)
-for _op in (delta, fa2_dkdv, fa2_dq):
+fa1.register_autograd(_gradients_fa1, setup_context=_keep_fa1)
+for _op in (delta, fa2_dkdv, fa2_dq, fa1_backward):
     _op.register_autograd(_no_second_gradient)

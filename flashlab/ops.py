@@ -46,12 +46,15 @@ def attention(
     fp16, bf16 or fp32, any strides, Hq a multiple of Hkv. With `return_lse` also lse [B, Hq, Nq] fp32, the
     natural log of each row's sum of exp(scores).
 
-    causal: False; True or "top-left" (row i sees keys j <= i); "bottom-right" (j <= i + Nk - Nq). scale: any
-    number, default 1/sqrt(D). key_lengths: integers [B], keys from there on are padding ("bottom-right"
-    is then
-    aligned to them). backend: "auto", "fa2" (our kernel: interpreted for CPU tensors, compiled for CUDA),
-    "sdpa" (PyTorch's), "naive" (the whole score matrix, in fp32). A row that sees no key gives o = 0 and
-    lse = -inf. A nan in V also reaches rows that do not see it but share a tile with one that does.
+    causal: False; True or "top-left" (row i sees keys j <= i); "bottom-right" (j <= i + Nk - Nq).
+    scale: any number, default 1/sqrt(D).
+    key_lengths: integers [B]; keys from there on are padding, and "bottom-right" is aligned to them.
+    dropout_p, seed: the share of weights that is dropped; an int or int64 tensor that repeats the choice.
+    backend: "auto"; "fa2" or "fa1", our kernels (CPU tensors interpreted, CUDA tensors compiled); "sdpa",
+    PyTorch's; "naive", the whole score matrix in fp32.
+
+    A row that sees no key gives o = 0 and lse = -inf. A nan in V also reaches rows that do not see it but
+    share a tile with one that does.
 
     Raises TypeError (dtypes, masks) or ValueError (shapes, devices, values, names) for what does not fit, and
     NotImplementedError for what a backend does not do.
@@ -137,20 +140,34 @@ def run_naive(q, k, v, call):
     return (p @ v / row_sum).to(q.dtype), lse
 
 
+def run_fa1(q, k, v, call):
+    from flashlab import library
+
+    for given, name in ((call.key_lengths is not None, "key_lengths"), (call.dropout_p, "dropout")):
+        if given:
+            raise NotImplementedError(f"backend 'fa1' has no {name}: use 'fa2' or 'naive'")
+    check_head_dim(q)
+    return library.fa1(q, k, v, call.causal or "", call.scale)
+
+
 def run_fa2(q, k, v, call):
     from flashlab import library
 
+    check_head_dim(q)
+    return library.run_fa2(
+        q, k, v, call.key_lengths, call.seed, call.causal or "", call.scale, float(call.dropout_p)
+    )
+
+
+def check_head_dim(q):
     if q.shape[-1] > MAX_HEAD_DIM:
         raise ValueError(
             f"the kernels take head dims 1 to {MAX_HEAD_DIM}, got {q.shape[-1]}: use 'sdpa' or 'naive'"
         )
-    return library.run_fa2(
-        q, k, v, call.key_lengths, call.seed, call.causal or "", call.scale, float(call.dropout_p)
-    )
 
 
 def run_missing(q, k, v, call):
     raise NotImplementedError("this backend is not written yet: use 'fa2', 'sdpa' or 'naive'")
 
 
-RUN = {"fa1": run_missing, "fa2": run_fa2, "fa3": run_missing, "sdpa": run_sdpa, "naive": run_naive}
+RUN = {"fa1": run_fa1, "fa2": run_fa2, "fa3": run_missing, "sdpa": run_sdpa, "naive": run_naive}

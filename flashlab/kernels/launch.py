@@ -65,6 +65,19 @@ TABLE = {
     for arch in (80, 89, 90)
     for direction in ("forward", "dkdv", "dq")
 }
+# FlashAttention-1 keeps its shape on every GPU: one program for a head, the tiles of its time.
+TABLE |= {
+    (arch, itemsize, direction): {
+        64: Config(64, 64, 4, 2),
+        128: Config(64, 64, 8, 1),
+        256: Config(32, 32, 8, 1),
+    }
+    if itemsize == 2
+    else {64: Config(32, 32, 8, 1), 128: Config(32, 16, 8, 1), 256: Config(16, 16, 8, 1)}
+    for arch in (80, 89, 90)
+    for itemsize in (2, 4)
+    for direction in ("fa1", "fa1 backward")
+}
 SAME_AS = {100: 90, 120: 89}
 
 
