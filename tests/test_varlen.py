@@ -211,9 +211,7 @@ def count_kernel(count_ptr, sequence_ptr, cu_ptr, num_sequences, total, BLOCK: t
 @pytest.mark.parametrize("num_sequences", [1, 2, 3, 4])
 def test_every_row_is_found_by_one_program(num_sequences):
     """The kernels' search itself, for all sequences of some lengths around a block, and rows left over."""
-    choices = (
-        (0, 1, 15, 16, 17, 33) if num_sequences < 3 else (0, 1, 16, 17) if num_sequences < 4 else (0, 17)
-    )
+    choices = {1: (0, 1, 15, 16, 17, 33), 2: (0, 1, 15, 16, 17), 3: (0, 1, 17), 4: (0, 17)}[num_sequences]
     for lens in itertools.product(choices, repeat=num_sequences):
         for left_over in (0, 1, 20):
             cu, total = bounds(list(lens)), sum(lens) + left_over
