@@ -1,6 +1,6 @@
 """flashlab.decode_attention: attention of a few new tokens to a long cache, as a PyTorch operator.
 
-The kernel is `flashlab.kernels.decode`; here are the checks of its inputs and what torch.compile knows about it.
+The kernel is `flashlab.kernels.decode`; here are the checks of its inputs and what torch.compile knows of it.
 """
 
 import os
@@ -19,19 +19,19 @@ INTEGERS = (torch.int32, torch.int64)
 def decode_attention(
     q, k_cache, v_cache, cache_lengths, *, block_table=None, num_splits=None, scale=None, return_lse=False
 ):
-    """Attention of the last Nq tokens, q [B, Hq, Nq, D], to caches that hold them already -> o [B, Hq, Nq, D].
+    """Attention of the last Nq tokens, q [B, Hq, Nq, D], to caches that hold them -> o [B, Hq, Nq, D].
 
     k_cache and v_cache: [B, Hkv, Nmax, D]; or pages [n_pages, page, Hkv, D], of which block_table [B, pages]
     int32 names those of each sequence in order. cache_lengths: int32 [B], tokens in each cache with the new
     ones; token i of q sees keys j <= i + length - Nq. fp16, bf16 or fp32, D from 1 to 256, any strides, Hq a
-    multiple of Hkv. num_splits: into how many parts the keys are divided; None chooses from the shapes and the
-    number of SMs. scale: any number, default 1/sqrt(D). With return_lse also lse [B, Hq, Nq] fp32, the natural
-    log of each row's sum of exp(scores). A row that sees no key gives o = 0 and lse = -inf.
+    multiple of Hkv. num_splits: into how many parts the keys are divided; None chooses from the shapes and
+    the number of SMs. scale: any number, default 1/sqrt(D). With return_lse also lse [B, Hq, Nq] fp32, the
+    natural log of each row's sum of exp(scores). A row that sees no key gives o = 0 and lse = -inf.
 
     Nothing behind a sequence's length matters: neither cache slots nor entries of the block table. Values of
     CUDA tensors are clamped in the kernel, and checked with FLASHLAB_VALIDATE=1 only, so that a call never
-    waits for the GPU and can be captured in a CUDA graph. There is no gradient. Without Triton, the formula is
-    computed by PyTorch.
+    waits for the GPU and can be captured in a CUDA graph. There is no gradient. Without Triton, PyTorch
+    computes the formula.
 
     Raises TypeError (dtypes) or ValueError (shapes, devices, values).
     """
@@ -50,7 +50,9 @@ def decode_attention(
     if look and not is_traced(q):
         check_values(k_cache, cache_lengths, block_table)
     tensors = q, k_cache, v_cache, cache_lengths.to(torch.int32), block_table
-    wants_grad = torch.is_grad_enabled() and (q.requires_grad or k_cache.requires_grad or v_cache.requires_grad)
+    wants_grad = torch.is_grad_enabled() and (
+        q.requires_grad or k_cache.requires_grad or v_cache.requires_grad
+    )
     run = decode if wants_grad or is_traced(q) else _decode
     o, lse = run(*tensors, num_splits or 0, scale)
     return (o, lse) if return_lse else o
@@ -75,9 +77,7 @@ def check_cache(q, k_cache, v_cache, paged):
         if x.shape[-1] != q.shape[-1]:
             raise ValueError(f"expected {name} with the D of q, {q.shape[-1]}, got {x.shape[-1]}")
     if k_cache.shape != v_cache.shape:
-        raise ValueError(
-            f"expected caches of one shape, got {list(k_cache.shape)} and {list(v_cache.shape)}"
-        )
+        raise ValueError(f"expected caches of one shape, got {list(k_cache.shape)} and {list(v_cache.shape)}")
     if not 1 <= q.shape[-1] <= MAX_HEAD_DIM:
         raise ValueError(f"expected a head dim D from 1 to {MAX_HEAD_DIM}, got {q.shape[-1]}")
     if not paged and k_cache.shape[0] != q.shape[0]:

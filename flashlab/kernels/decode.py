@@ -1,13 +1,13 @@
-"""Decoding in Triton: a few new query rows against a long cache of keys and values, split among many programs.
+"""Decoding in Triton: a few new query rows against a long cache of keys and values, split among programs.
 
-Flash-Decoding (Dao, Haziza, Massa, Sizov 2023, pytorch.org/blog/flash-decoding): a query block alone would keep
-one SM per head busy, so the keys are split, each part gives a partial o and lse, and a second kernel merges them
-exactly: lse = log sum_s exp(lse_s), o = sum_s exp(lse_s - lse) o_s. The query heads that share a K/V head, and
-all new tokens, are the rows of one tile, so that the cache is read once for all of them.
+Flash-Decoding (Dao, Haziza, Massa, Sizov 2023, pytorch.org/blog/flash-decoding): one query block a head would
+keep few SMs busy, so the keys are split, each part gives a partial o and lse, and a second kernel merges them
+exactly: lse = log sum_s exp(lse_s), o = sum_s exp(lse_s - lse) o_s (as FlashAttention-2 merges key blocks). The
+query heads that share a K/V head, and all new tokens, are the rows of one tile: the cache is read once for all.
 
-Cost in bytes, for S splits: the cache once, 2 * length * Hkv * D * itemsize for each sequence (once more for every
-further 64 rows of Hq / Hkv * Nq), q and o once; if S > 1 also 2 * S * B * Hq * Nq * (D + 1) * 4, the partial
-results written and read.
+Cost in bytes, for S splits: the cache once, 2 * length * Hkv * D * itemsize for each sequence (once more for
+each further block_q rows of the Hq / Hkv * Nq), q S times, o and lse once; if S > 1 also the partial results,
+S * B * Hq * Nq * (D + 1) * 4, written and read.
 """
 
 import functools
@@ -25,16 +25,17 @@ MIN_KEYS = 512  # up to here a second kernel costs more than splitting saves
 KEYS_OF_A_SPLIT = 128  # at least
 FULL = 0.95  # of the fullest waves is full enough
 
-# block_q: the most rows of a tile; a tile has the next power of two of its rows, at least 16. What counts is how
-# many bytes are on their way: a stage is one K and one V tile, 32 KB on an H100, and two programs fit on an SM.
+# block_q: the most rows of a tile; a tile has the next power of two of its rows, at least 16. What counts is
+# how many bytes are on their way: on Hopper a K and a V tile are 32 KB together, three such pairs are on their
+# way while one is used, and two programs fit on an SM.
 TABLE.update(
     {
-        (90, 2, "decode"): {64: Config(64, 128, 4, 3), 128: Config(64, 64, 4, 3), 256: Config(64, 32, 4, 3)},
-        (90, 4, "decode"): {64: Config(32, 64, 4, 2), 128: Config(16, 32, 4, 2), 256: Config(16, 16, 4, 2)},
-        (80, 2, "decode"): {64: Config(64, 64, 4, 3), 128: Config(64, 64, 4, 2), 256: Config(32, 32, 4, 2)},
-        (80, 4, "decode"): {64: Config(32, 32, 4, 2), 128: Config(16, 32, 4, 2), 256: Config(16, 16, 4, 2)},
-        (89, 2, "decode"): {64: Config(64, 64, 4, 3), 128: Config(64, 32, 4, 3), 256: Config(32, 16, 4, 3)},
-        (89, 4, "decode"): {64: Config(32, 32, 4, 2), 128: Config(16, 16, 4, 2), 256: Config(16, 16, 4, 1)},
+        (90, 2, "decode"): {64: Config(32, 128, 8, 4), 128: Config(32, 64, 4, 4), 256: Config(32, 32, 4, 4)},
+        (90, 4, "decode"): {64: Config(16, 64, 8, 3), 128: Config(16, 32, 8, 3), 256: Config(16, 16, 4, 3)},
+        (80, 2, "decode"): {64: Config(32, 64, 4, 4), 128: Config(32, 64, 4, 3), 256: Config(16, 32, 4, 3)},
+        (80, 4, "decode"): {64: Config(16, 64, 8, 2), 128: Config(16, 32, 8, 2), 256: Config(16, 16, 4, 2)},
+        (89, 2, "decode"): {64: Config(32, 64, 4, 3), 128: Config(32, 32, 4, 3), 256: Config(16, 16, 4, 3)},
+        (89, 4, "decode"): {64: Config(16, 32, 8, 2), 128: Config(16, 16, 4, 2), 256: Config(16, 16, 4, 2)},
     }
 )
 
@@ -76,8 +77,10 @@ def part_of(length, split, num_splits, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
-def find_rows(keys, end, batch, table_ptr, table_strides, num_pages, PAGE: tl.constexpr, MASKED: tl.constexpr):
-    """(entry, row) of each key in the cache: entry is the sequence, or the page that the block table names."""
+def find_rows(
+    keys, end, batch, table_ptr, table_strides, num_pages, PAGE: tl.constexpr, MASKED: tl.constexpr
+):
+    """(entry, row) of each key in the cache: entry is the sequence, or the page named by the table."""
     if table_ptr is None:
         return batch, keys
     else:
@@ -112,7 +115,7 @@ def absorb(
     PAGE: tl.constexpr, DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
     MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One more key block for the rows `q`: the new (row_max, row_sum, acc). MASKED: some key may be hidden."""
+    """One more key block for the rows q: the new (row_max, row_sum, acc). MASKED: some key may be hidden."""
     keys = first + tl.arange(0, BLOCK_K)
     entry, row = find_rows(keys, end, batch, table_ptr, table_strides, num_pages, PAGE, MASKED)
     # [BLOCK_K, BLOCK_D]
@@ -138,8 +141,8 @@ def split_kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, cache_lengths_ptr, table_ptr,
     q_strides, k_strides, v_strides, table_strides,  # of the cache: (sequence or page, head, row, dim)
     num_kv_heads, group, num_queries, num_splits, num_blocks, max_length, num_pages, qk_scale,
-    PAGE: tl.constexpr, DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
-    NEGATE: tl.constexpr, PRECISION: tl.constexpr,
+    PAGE: tl.constexpr, DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_D: tl.constexpr, NEGATE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o and lse of all query rows that share one K/V head, over one split of its keys."""
     block, split, batch, kv_head = my_part(num_blocks, num_splits, num_kv_heads)
@@ -190,7 +193,7 @@ def merge_kernel(
     part_o_ptr, part_lse_ptr, o_ptr, lse_ptr, num_splits,
     DIM: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """One row's o and lse from those of its splits: weights exp(lse_s), kept relative to the largest so far."""
+    """One row's o and lse from those of its splits: weights exp(lse_s), relative to the largest so far."""
     row = tl.program_id(0).to(tl.int64)
     dims = tl.arange(0, BLOCK_D)
     row_max = float("-inf")
@@ -225,11 +228,11 @@ def count_sms(device):
 
 
 def decode(q, k_cache, v_cache, cache_lengths, *, block_table=None, num_splits=None, scale, config=None):
-    """o [B, Hq, Nq, D] in q's dtype and lse [B, Hq, Nq] fp32 of the last Nq tokens q [B, Hq, Nq, D] of each cache.
+    """o [B, Hq, Nq, D] in q's dtype and lse [B, Hq, Nq] fp32 of the last Nq tokens of each cache, q like o.
 
     k_cache and v_cache [B, Hkv, Nmax, D], or with block_table [B, pages] int32 [n_pages, page, Hkv, D]; any
-    strides; D from 1 to 256; fp16, bf16 or fp32. cache_lengths int32 [B] counts the new tokens. Expects inputs
-    that fit together (`flashlab.decode_attention` checks them). Never waits for the device.
+    strides; D from 1 to 256; fp16, bf16 or fp32. cache_lengths int32 [B] counts the new tokens too. Expects
+    inputs that fit together (`flashlab.decode_attention` checks them). Never waits for the device.
     """
     if must_upcast(q):
         how = dict(block_table=block_table, num_splits=num_splits, scale=scale, config=config)
@@ -248,6 +251,8 @@ def decode(q, k_cache, v_cache, cache_lengths, *, block_table=None, num_splits=N
         k_cache, v_cache = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
         kv_heads, table_strides = k_cache.shape[1], block_table.stride()
     config = config or config_for(q, "decode")
+    if block_table is not None:  # the compiler spends two stages on the way from the table to the keys
+        config = config._replace(num_stages=config.num_stages + 2)
     rows = heads // kv_heads * num_queries
     config = config._replace(block_q=min(config.block_q, max(16, triton.next_power_of_2(rows))))
     num_blocks = triton.cdiv(rows, config.block_q)
