@@ -49,7 +49,14 @@ def run_tune(args):
     return tune.run(args.dims, args.lengths, masks(args), args.directions or tune.DIRECTIONS, args.dtypes[0])
 
 
-SUITES = {"kernels": run_kernels, "tune": run_tune}
+def run_decode(args):
+    """One new token against long caches, beside the peers."""
+    from flashlab.bench import decode
+
+    return decode.run(peers=args.peers)
+
+
+SUITES = {"kernels": run_kernels, "decode": run_decode, "tune": run_tune}
 
 
 def masks(args):

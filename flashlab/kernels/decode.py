@@ -1,9 +1,10 @@
 """Decoding in Triton: a few new query rows against a long cache of keys and values, split among programs.
 
-Flash-Decoding (Dao, Haziza, Massa, Sizov 2023, pytorch.org/blog/flash-decoding): one query block a head would
-keep few SMs busy, so the keys are split, each part gives a partial o and lse, and a second kernel merges them
-exactly: lse = log sum_s exp(lse_s), o = sum_s exp(lse_s - lse) o_s (as FlashAttention-2 merges key blocks). The
-query heads that share a K/V head, and all new tokens, are the rows of one tile: the cache is read once for all.
+Flash-Decoding (Dao, Haziza, Massa, Sizov 2023, pytorch.org/blog/flash-decoding): one query block a head
+would keep few SMs busy, so the keys are split, each part gives a partial o and lse, and a second kernel
+merges them exactly: lse = log sum_s exp(lse_s), o = sum_s exp(lse_s - lse) o_s (as FlashAttention-2 merges
+key blocks). The query heads that share a K/V head, and all new tokens, are the rows of one tile: the cache is
+read once for all of them.
 
 Cost in bytes, for S splits: the cache once, 2 * length * Hkv * D * itemsize for each sequence (once more for
 each further block_q rows of the Hq / Hkv * Nq), q S times, o and lse once; if S > 1 also the partial results,
@@ -26,8 +27,8 @@ KEYS_OF_A_SPLIT = 128  # at least
 FULL = 0.95  # of the fullest waves is full enough
 
 # block_q: the most rows of a tile; a tile has the next power of two of its rows, at least 16. What counts is
-# how many bytes are on their way: on Hopper a K and a V tile are 32 KB together, three such pairs are on their
-# way while one is used, and two programs fit on an SM.
+# how many bytes are on their way: on Hopper a K and a V tile are 32 KB together, three such pairs are on
+# their way while one is used, and two programs fit on an SM.
 TABLE.update(
     {
         (90, 2, "decode"): {64: Config(32, 128, 8, 4), 128: Config(32, 64, 4, 4), 256: Config(32, 32, 4, 4)},

@@ -1,0 +1,214 @@
+"""The suite `decode`: one new token against long caches, in bytes of K and V read per second, with the peers.
+
+Each peer's calls are captured in one CUDA graph, so that the host does not count, over several caches in
+turn, 512 MB or more together, so that nothing is in L2 when it is needed. The graphs of all peers, and a copy
+that shows what the memory can do, are replayed in turn, so that a GPU that gets warm slows all of them alike.
+"""
+
+import functools
+import statistics
+from typing import NamedTuple
+
+ROTATION_BYTES = 512 * 10**6  # the caches of one graph together, at least; and always two caches
+GRAPH_BYTES = 4 * 10**9  # one replay reads as much: about a millisecond on an H200
+COPY_BYTES = 2**30
+PEERS = ("decode", "sdpa-cudnn", "sdpa-flash")
+
+
+class Case(NamedTuple):
+    """One new token of each of B sequences with Nk keys."""
+
+    B: int
+    Hq: int
+    Hkv: int
+    Nk: int
+    D: int
+    dtype: str = "bfloat16"
+
+    @property
+    def kv_bytes(self):
+        """Bytes of K and V, 2 for each number."""
+        return 2 * self.B * self.Hkv * self.Nk * self.D * 2
+
+    @property
+    def caches(self):
+        """How many different caches take turns."""
+        return max(2, -(-ROTATION_BYTES // self.kv_bytes))
+
+    @property
+    def calls(self):
+        """Calls in one graph: every cache equally often."""
+        return self.caches * max(1, round(GRAPH_BYTES / (self.caches * self.kv_bytes)))
+
+
+CASES = (
+    Case(1, 32, 8, 8192, 128),
+    Case(1, 32, 8, 65536, 128),
+    Case(16, 32, 8, 8192, 128),
+    Case(64, 32, 8, 4096, 128),
+    Case(1, 32, 32, 32768, 128),
+    Case(16, 32, 32, 4096, 64),
+)
+
+
+def run(cases=CASES, peers=None, rounds=20, say=print):
+    """Measure every case; yields one dict for each peer (or with "error": why there is none)."""
+    for case in cases:
+        for row in measure(case, peers or PEERS, rounds):
+            say(line(row))
+            yield row
+
+
+def measure(case, peers, rounds):
+    """The rows of one case: graphs of all peers, replayed in turn."""
+    import torch
+
+    torch.manual_seed(0)
+    dtype = getattr(torch, case.dtype)
+    q = torch.randn(case.B, case.Hq, 1, case.D, device="cuda", dtype=dtype)
+    shape = case.B, case.Hkv, case.Nk, case.D
+    caches = [[torch.randn(shape, device="cuda", dtype=dtype) for _ in range(2)] for _ in range(case.caches)]
+    lengths = torch.full((case.B,), case.Nk, dtype=torch.int32, device="cuda")
+    source, target = (torch.zeros(COPY_BYTES, dtype=torch.int8, device="cuda") for _ in range(2))
+    graphs, errors, problems = {"copy": capture([lambda: target.copy_(source)] * 4)}, {}, {}
+    for name in peers:
+        try:
+            attend = make_peer(name)
+            errors[name] = check(attend(q, *caches[0], lengths), q, *caches[0])
+            calls = [
+                functools.partial(attend, q, *caches[i % case.caches], lengths) for i in range(case.calls)
+            ]
+            graphs[name] = capture(calls)
+        except Exception as problem:  # a peer that cannot do a case is a result, too
+            problems[name] = f"{type(problem).__name__}: {problem}"[:300]
+    times = replay_in_turn(graphs, rounds)
+    copy = 4 * 2 * COPY_BYTES / statistics.median(times["copy"]) / 1e9  # TB/s: bytes per ms / 1e9
+    for name in peers:
+        row = dict(case._asdict(), peer=name, kv_mb=case.kv_bytes / 1e6, copy_tbs=copy)
+        if name in problems:
+            yield row | dict(error=problems[name])
+        else:
+            yield row | summary(case, times[name], copy) | dict(max_error=errors[name])
+
+
+def summary(case, milliseconds, copy_tbs):
+    """Microseconds of a call (median, 20th and 80th percentile), TB/s of K and V, and percent of the copy's.
+
+    `milliseconds`: of each replay of a graph of `case.calls` calls.
+    """
+    calls = sorted(1e3 * ms / case.calls for ms in milliseconds)
+    median, fifth = statistics.median(calls), len(calls) // 5
+    speed = case.kv_bytes / median / 1e6
+    return dict(
+        us=median,
+        low=calls[fifth],
+        high=calls[-1 - fifth],
+        runs=len(calls),
+        tbs=speed,
+        percent_of_copy=100 * speed / copy_tbs,
+    )
+
+
+def capture(calls):
+    """One CUDA graph of all calls, after a warm-up."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls[:3]:
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    return graph
+
+
+def replay_in_turn(graphs, rounds):
+    """Milliseconds of each replay: a list for each name. Two rounds more come first and do not count."""
+    import torch
+
+    events = {name: [] for name in graphs}
+    for _ in range(rounds + 2):
+        for name, graph in graphs.items():
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            end.record()
+            events[name].append((start, end))
+        torch.cuda.synchronize()
+    return {name: [a.elapsed_time(b) for a, b in pairs[2:]] for name, pairs in events.items()}
+
+
+def make_peer(name):
+    """A function (q, k, v, lengths) -> o. "decode:16" is ours with 16 splits, "decode:16:32,64,4,3" also with
+    that Config (block_q, block_k, warps, stages); "decode::32,64,4,3" with that Config only.
+    """
+    if name == "decode":
+        from flashlab import decode_attention
+
+        return decode_attention
+    if name.startswith("decode:"):
+        return variant(*read_variant(name))
+    backends = {"sdpa-flash": "FLASH_ATTENTION", "sdpa-cudnn": "CUDNN_ATTENTION"}
+    if name not in backends:
+        from flashlab.errors import unknown_name
+
+        raise unknown_name("peer", name, [*PEERS, "decode:SPLITS:CONFIG"])
+    return sdpa(backends[name])
+
+
+def read_variant(name):
+    """(splits or None, Config or None) of "decode:SPLITS:BLOCK_Q,BLOCK_K,WARPS,STAGES"."""
+    from flashlab.kernels.launch import Config
+
+    splits, _, config = name.removeprefix("decode:").partition(":")
+    return int(splits) if splits else None, Config(*map(int, config.split(","))) if config else None
+
+
+def variant(splits, config):
+    """Our kernels with a number of splits and a Config."""
+    from flashlab.kernels.decode import decode
+
+    def attend(q, k, v, lengths):
+        return decode(q, k, v, lengths, num_splits=splits, scale=q.shape[-1] ** -0.5, config=config)[0]
+
+    return attend
+
+
+def sdpa(backend):
+    """PyTorch's scaled_dot_product_attention held to one backend; it takes whole caches only."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def attend(q, k, v, lengths):
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
+
+    return attend
+
+
+def check(o, q, k, v):
+    """Largest error of o against the formula in float32; raises AssertionError if it is no rounding error."""
+    import torch
+
+    grouped = q.float().reshape(*k.shape[:2], -1, q.shape[-1])  # [B, Hkv, group, D]
+    p = torch.softmax(grouped @ k.float().mT * q.shape[-1] ** -0.5, -1)
+    want = (p @ v.float()).reshape(q.shape)
+    error = (o.float() - want).abs().max().item()
+    allowed = 4 * torch.finfo(o.dtype).eps * want.abs().max().item()
+    if not error <= allowed:
+        raise AssertionError(f"wrong result: largest error {error:.3g}, allowed {allowed:.3g}")
+    return error
+
+
+def line(row):
+    """One line of progress."""
+    case = f"B {row['B']:2} Hq {row['Hq']:2} Hkv {row['Hkv']:2} Nk {row['Nk']:5} D {row['D']:3}"
+    if "error" in row:
+        return f"{case} {row['peer']:12} {row['error']}"
+    speed = f"{row['tbs']:6.3f} TB/s, {row['percent_of_copy']:5.1f} % of a copy's"
+    return f"{case} {row['peer']:12} {speed}  {row['us']:8.1f} us ({row['low']:.1f} to {row['high']:.1f})"
