@@ -1,4 +1,6 @@
-"""The decode benchmark, as far as a machine without a GPU can tell: cases, bytes, peers, checks, command line."""
+"""The decode benchmark, as far as a machine without a GPU can tell: cases, bytes, peers, command line."""
+
+import json
 
 import pytest
 import torch
@@ -6,6 +8,12 @@ from decode_cases import draw_queries
 
 from flashlab.bench import __main__ as command
 from flashlab.bench import decode as bench
+
+
+def draw(heads, kv_heads):
+    """One query token of two sequences, and their 40 keys and values."""
+    k, v = (draw_queries(2, kv_heads, 40, 16, seed=s) for s in (2, 3))
+    return draw_queries(2, heads, 1, 16), k, v
 
 
 def test_the_cases_are_those_of_the_table_with_their_sizes_in_megabytes():
@@ -31,11 +39,7 @@ def test_a_summary_is_in_bytes_of_k_and_v_per_second():
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (2, 2)])
 def test_our_peer_passes_the_check_and_a_wrong_result_does_not(heads, kv_heads):
     pytest.importorskip("triton")
-    q, k, v = (
-        draw_queries(2, heads, 1, 16),
-        draw_queries(2, kv_heads, 40, 16),
-        draw_queries(2, kv_heads, 40, 16),
-    )
+    q, k, v = draw(heads, kv_heads)
     lengths = torch.full((2,), 40, dtype=torch.int32)
     for name in ("decode", "decode:3", "decode:2:16,16,4,2"):
         o = bench.make_peer(name)(q, k, v, lengths)
@@ -47,7 +51,7 @@ def test_our_peer_passes_the_check_and_a_wrong_result_does_not(heads, kv_heads):
 
 
 def test_the_peers_of_pytorch_share_heads_as_ours_does():
-    q, k, v = draw_queries(2, 4, 1, 16), draw_queries(2, 2, 40, 16), draw_queries(2, 2, 40, 16)
+    q, k, v = draw(4, 2)
     assert bench.check(bench.sdpa("MATH")(q, k, v, None), q, k, v) < 1e-6
 
 
@@ -84,8 +88,6 @@ def test_rows_are_measured_by_case_and_written_with_where_they_come_from(tmp_pat
     monkeypatch.setattr(bench, "measure", lambda case, peers, rounds: [fake | dict(peers=list(peers))])
     out = tmp_path / "x.json"
     assert command.main(["decode", "--out", str(out)]) == 0
-    import json
-
     result = json.loads(out.read_text())
     assert result["suite"] == "decode" and len(result["rows"]) == len(bench.CASES)
     assert result["rows"][0]["peers"] == list(bench.PEERS)
