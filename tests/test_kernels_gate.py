@@ -11,7 +11,7 @@ from flashlab.kernels import fa2, fa2_backward, gate, launch
 
 # triton 3.7.1; none with 3.6.0. Registers stored to memory once or twice in a kernel, not in its inner loop.
 RECORDED_SPILLS = {("dkdv", 128): 4, ("dkdv", 256): 8}
-CASES = [(d, dim) for d in ("forward", "dkdv", "dq") for dim in (64, 128, 256)]
+CASES = [(d, dim) for d in gate.DIRECTIONS for dim in (64, 128, 256)]
 
 
 @pytest.mark.parametrize(("direction", "dim"), CASES)

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from flashlab.kernels.launch import LOG2_E, config_for, constants, launch, must_upcast, tiles
+from flashlab.kernels.launch import LOG2_E, constants, forward_config, launch, must_upcast, tiles
 from flashlab.kernels.primitives import (
     diagonal,
     drop,
@@ -70,7 +70,7 @@ def forward_kernel(
     q_strides, k_strides, v_strides, o_strides,  # each (batch, head, row, dim), in elements
     num_heads, group, num_queries, num_keys, qk_scale,
     DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
-    CAUSAL: tl.constexpr, NEGATE: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, EDGE: tl.constexpr, NEGATE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o = softmax(scale Q K^T) V and lse for one query block of one head."""
     # FA2 Alg. 1, lines 1-3: this program is query block i of one head
@@ -98,12 +98,13 @@ def forward_kernel(
             k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end, shift, qk_scale,
             DIM, BLOCK_K, BLOCK_D, CAUSAL, False, PRECISION,
         )  # fmt: skip
-    for first in tl.range(full, end, BLOCK_K):
-        row_max, row_sum, acc = absorb(
-            row_max, row_sum, acc, q, rows, dropout, batch_head,
-            k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end, shift, qk_scale,
-            DIM, BLOCK_K, BLOCK_D, CAUSAL, True, PRECISION,
-        )  # fmt: skip
+    if EDGE:  # compiled only where some tile may be under a mask: a loop that never runs costs registers, too
+        for first in tl.range(full, end, BLOCK_K):
+            row_max, row_sum, acc = absorb(
+                row_max, row_sum, acc, q, rows, dropout, batch_head,
+                k_ptr, v_ptr, k_strides, v_strides, batch, head // group, first, end, shift, qk_scale,
+                DIM, BLOCK_K, BLOCK_D, CAUSAL, True, PRECISION,
+            )  # fmt: skip
     # FA2 Alg. 1, lines 11-12: O_i = O_i / row_sum, once. A row that saw no key has row_sum 0 and gets 0
     row_sum = tl.where(row_sum == 0, 1.0, row_sum)
     acc = acc * (1 / row_sum)[:, None]
@@ -131,7 +132,8 @@ def forward(q, k, v, *, causal=None, scale, key_lengths=None, dropout=None, conf
     lse = torch.empty((batch, heads, num_queries), dtype=torch.float32, device=q.device)
     if o.numel() == 0:
         return o, lse
-    config = config or config_for(q)
+    masked = causal is not None or key_lengths is not None
+    config = config or forward_config(q, num_keys, simple=not masked and dropout is None)
     of_rows, of_keys = config.block_q, config.block_k
     args, strides = zip(
         *tiles(config, q=(q, of_rows), k=(k, of_keys), v=(v, of_keys), o=(o, of_rows)), strict=True
@@ -140,6 +142,7 @@ def forward(q, k, v, *, causal=None, scale, key_lengths=None, dropout=None, conf
         forward_kernel, (triton.cdiv(num_queries, config.block_q) * batch * heads,),
         *args, lse, key_lengths, dropout, *strides,
         heads, heads // kv_heads, num_queries, num_keys, abs(scale) * LOG2_E,
-        CAUSAL=causal, NEGATE=scale < 0, config=config, **constants(q, config),
+        CAUSAL=causal, EDGE=masked or num_keys % config.block_k != 0, NEGATE=scale < 0,
+        config=config, **constants(q, config),
     )  # fmt: skip
     return o, lse

@@ -22,6 +22,7 @@ from flashlab.kernels import fa2, fa2_backward, launch
 
 # Shared memory that one program may use, by generation: CUDA programming guide, compute capabilities table.
 SHARED_MEMORY = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
+DIRECTIONS = ("forward", "forward short", "forward simple", "dkdv", "dq")
 
 
 class Report(NamedTuple):
@@ -80,9 +81,12 @@ def directions(dtype, dim, arch, causal="top-left"):
     q = torch.empty(1, 4, 512, dim, dtype=dtype)
     row = torch.empty(1, 4, 512)
     how = dict(causal=causal, scale=0.1)
-    config = {d: launch.table_config(arch, q.element_size(), dim, d) for d in ("forward", "dkdv", "dq")}
+    config = {d: launch.table_config(arch, q.element_size(), dim, d) for d in DIRECTIONS}
+    simple = how | dict(causal=None)
     calls = {
         "forward": lambda: fa2.forward(q, q, q, config=config["forward"], **how),
+        "forward short": lambda: fa2.forward(q, q, q, config=config["forward short"], **how),
+        "forward simple": lambda: fa2.forward(q, q, q, config=config["forward simple"], **simple),
         "dkdv": lambda: fa2_backward.backward_kv(q, q, q, q, row, row, config=config["dkdv"], **how),
         "dq": lambda: fa2_backward.backward_q(q, q, q, q, row, row, config=config["dq"], **how),
     }
@@ -104,7 +108,7 @@ def main():
                     fits = report.shared <= SHARED_MEMORY[arch]
                     failed += not fits
                     name = (
-                        f"sm_{arch} {str(dtype)[6:]} D {dim:3} {direction:7} {tuple(config[direction])!s:26}"
+                        f"sm_{arch} {str(dtype)[6:]} D {dim:3} {direction:14} {tuple(config[direction])!s:26}"
                     )
                     use = f"registers {report.registers:3} spills {report.spills:4}"
                     shared = f"shared {report.shared // 1024:3} KB{'' if fits else '  DOES NOT FIT'}"

@@ -39,18 +39,28 @@ INTERPRETED = Config(64, 64)  # the interpreter's time depends on the number of 
 # Ampere and Ada: less shared memory), 90 (Hopper), 100 (data-centre Blackwell), 120 (consumer Blackwell).
 TABLE = {
     (90, 2, "forward"): {
-        64: Config(128, 128, 8, 3, tma=True),
-        128: Config(128, 128, 8, 2, tma=True),
+        64: Config(64, 128, 4, 2, tma=True),
+        128: Config(128, 128, 8, 3, tma=True),
+        256: Config(128, 64, 8, 2, tma=True),
+    },
+    (90, 2, "forward short"): {  # up to SHORT keys: smaller tiles, two programs on an SM
+        64: Config(64, 128, 4, 2, tma=True),
+        128: Config(64, 64, 4, 3, tma=True),
+        256: Config(128, 64, 8, 2, tma=True),
+    },
+    (90, 2, "forward simple"): {  # no mask and no ragged last block: more registers for the tile
+        64: Config(64, 128, 4, 2, tma=True),
+        128: Config(128, 64, 4, 2, tma=True),
         256: Config(128, 64, 8, 2, tma=True),
     },
     (90, 2, "dkdv"): {
-        64: Config(64, 128, 8, 2, tma=True),
-        128: Config(64, 128, 8, 2, tma=True),
+        64: Config(32, 64, 4, 2, tma=True),
+        128: Config(64, 64, 4, 2, tma=True),
         256: Config(32, 64, 8, 2, tma=True),
     },
     (90, 2, "dq"): {
-        64: Config(128, 64, 8, 2, tma=True),
-        128: Config(128, 64, 8, 2, tma=True),
+        64: Config(64, 64, 4, 3, tma=True),
+        128: Config(128, 64, 8, 3, tma=True),
         256: Config(64, 64, 8, 2),
     },
     (80, 2, "forward"): {64: Config(128, 64, 4, 3), 128: Config(128, 64, 8, 2), 256: Config(64, 32, 8, 2)},
@@ -92,7 +102,8 @@ def table_config(arch, itemsize, head_dim, direction="forward"):
     """The shipped Config for GPU generation `arch`, elements of `itemsize` bytes, head dim 1 to 256, a
     direction.
     """
-    sizes = TABLE[SAME_AS.get(arch, arch), itemsize, direction]
+    row = SAME_AS.get(arch, arch), itemsize
+    sizes = TABLE.get((*row, direction)) or TABLE[*row, direction.split()[0]]  # "forward short" -> "forward"
     return next(config for largest, config in sizes.items() if head_dim <= largest)
 
 
@@ -110,6 +121,17 @@ def config_for(x, direction="forward"):
     return _config(device.type, device.index, x.element_size(), x.shape[-1], direction)
 
 
+SHORT = 2048
+
+
+def forward_config(q, num_keys, simple):
+    """The Config of a forward pass over `num_keys` keys; `simple`: every row sees every key, no dropout."""
+    config = config_for(q, "forward simple")
+    if simple and num_keys % config.block_k == 0:
+        return config
+    return config_for(q, "forward short" if num_keys <= SHORT else "forward")
+
+
 def must_upcast(x):
     """Whether `x` must be computed in fp32: bf16 on the CPU, where Triton's interpreter gives garbage."""
     return x.dtype == torch.bfloat16 and x.device.type == "cpu"
@@ -117,14 +139,23 @@ def must_upcast(x):
 
 def constants(x, config):
     """The compile-time numbers of a kernel on tensors like `x` [..., D]. A tile's width is a power of two."""
-    dim = x.shape[-1]
+    return _constants(x.shape[-1], x.dtype, config)
+
+
+@functools.cache
+def _constants(dim, dtype, config):
     return dict(
         DIM=dim,
         BLOCK_Q=config.block_q,
         BLOCK_K=config.block_k,
-        BLOCK_D=max(16, 1 << (dim - 1).bit_length()),
-        PRECISION="ieee" if x.dtype == torch.float32 else "tf32",  # fp32 products stay fp32
+        BLOCK_D=tile_width(dim),
+        PRECISION="ieee" if dtype == torch.float32 else "tf32",  # fp32 products stay fp32
     )
+
+
+def tile_width(dim):
+    """Columns of a tile for head dim `dim`: the next power of two, at least 16."""
+    return max(16, 1 << (dim - 1).bit_length())
 
 
 def tiles(config, **tensors):
@@ -133,31 +164,49 @@ def tiles(config, **tensors):
     `tensors` maps a name to (x [B, H, N, D], rows of its tiles). All of them are descriptors or none is.
     """
     if config.tma and all(tma_takes(x) for x, _ in tensors.values()):
-        width = constants(next(iter(tensors.values()))[0], config)["BLOCK_D"]
-        return [(describe(x, rows, width), None) for x, rows in tensors.values()]
+        return [(describe(x, rows), None) for x, rows in tensors.values()]
     return [(x, x.stride()) for x, _ in tensors.values()]
 
 
 def tma_takes(x):
-    """Whether the hardware can describe x [B, H, N, D]: aligned to 16 bytes, columns side by side,
-    nothing expanded.
+    """Whether the hardware can describe x [B, H, N, D]: aligned to 16 bytes, columns side by side, no axis
+    expanded.
     """
-    unit = 16 // x.element_size()
-    outer = [s for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True) if n > 1]
-    aligned = x.data_ptr() % 16 == 0 and all(s > 0 and s % unit == 0 for s in outer)
-    return aligned and (x.stride(-1) == 1 or x.shape[-1] == 1) and x.numel() > 0
+    return x.data_ptr() % 16 == 0 and _aligned(x.shape, x.stride(), x.element_size())
 
 
-def describe(x, rows, width):
-    """The TMA descriptor of x [B, H, N, D] for tiles of `rows` rows. Four axes, so that a tile at the
-    end of a head
-    neither reads nor overwrites the next one.
+@functools.lru_cache(1024)
+def _aligned(shape, strides, itemsize):
+    unit = 16 // itemsize
+    outer = [s for s, n in zip(strides[:-1], shape[:-1], strict=True) if n > 1]
+    return (
+        0 not in shape
+        and all(s > 0 and s % unit == 0 for s in outer)
+        and (strides[-1] == 1 or shape[-1] == 1)
+    )
+
+
+def describe(x, rows):
+    """The TMA descriptor of x [B, H, N, D] for tiles of `rows` rows. It has four axes, so that a tile
+    at the end of
+    a head neither reads nor overwrites the next head.
     """
+    known = _description(x.shape, x.stride(), x.dtype, rows)
+    # The same fields with another base. Its constructor would check them once more, for 10 microseconds a
+    # tensor.
+    descriptor = object.__new__(type(known))
+    descriptor.__dict__.update(known.__dict__, base=x)
+    return descriptor
+
+
+@functools.lru_cache(1024)
+def _description(shape, strides, dtype, rows):
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    unit = 16 // x.element_size()  # the stride of an axis of length 1 is never used, but must be aligned
-    strides = [s if n > 1 else unit for s, n in zip(x.stride(), x.shape, strict=True)]
-    return TensorDescriptor(x, list(x.shape), [*strides[:-1], 1], [1, 1, rows, width])
+    unit = 16 // dtype.itemsize  # the stride of an axis of length 1 is never used, but must be aligned
+    strides = [s if n > 1 else unit for s, n in zip(strides, shape, strict=True)]
+    nothing = torch.empty(0, dtype=dtype)
+    return TensorDescriptor(nothing, list(shape), [*strides[:-1], 1], [1, 1, rows, tile_width(shape[-1])])
 
 
 def dropout_arguments(p, seed):
