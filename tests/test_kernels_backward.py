@@ -56,6 +56,11 @@ def test_large_scores_give_right_gradients(size):
     check_all(*draw((1, 1, 1, 18, 35, 16), size=size), causal="top-left", config=SMALL)
 
 
+@pytest.mark.parametrize("n", [31, 32, 33, 63, 65])
+def test_lengths_around_a_block_are_right(n):
+    check_all(*draw((1, 1, 1, n, n, 8)), causal="top-left", config=Config(32, 32))
+
+
 @pytest.mark.parametrize("dim", [8, 40, 96, 104, 112, 120])
 def test_head_dims_that_are_no_power_of_two_are_right(dim):
     check_all(*draw((1, 2, 1, 17, 17, dim)), causal="top-left", config=Config(32, 32))
