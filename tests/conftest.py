@@ -30,6 +30,18 @@ def chromium():
     return find_chromium()
 
 
+@pytest.fixture(scope="session")
+def browser(chromium):
+    """A headless Chromium for the whole run: one, because Playwright allows one at a time in a process."""
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=flags)
+        yield started
+        started.close()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """With CI=true a browser test may not be skipped: the skip becomes a failure with the same words."""

@@ -121,17 +121,13 @@ def test_the_lesson_with_all_kinds_of_widgets_becomes_a_page_that_loads_nothing(
 
 
 @pytest.mark.browser
-def test_a_browser_shows_the_page_from_disk_and_asks_for_nothing_else(page_file, chromium):
-    from playwright.sync_api import sync_playwright
-
+def test_a_browser_shows_the_page_from_disk_and_asks_for_nothing_else(page_file, browser):
     asked, errors = [], []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(page_file.as_uri())
-        page.frame_locator("iframe").get_by_role("button", name="twin").wait_for()
-        browser.close()
+    page = browser.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(page_file.as_uri())
+    page.frame_locator("iframe").get_by_role("button", name="twin").wait_for()
+    page.close()
     assert [url for url in asked if not url.startswith(("file:", "data:", "about:", "blob:"))] == []
     assert errors == []

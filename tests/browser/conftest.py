@@ -1,4 +1,4 @@
-"""One Chromium and one JupyterLab for all browser tests, a page for each, axe-core on a part of a page."""
+"""One JupyterLab for all browser tests, a page for each, axe-core on a part of a page."""
 
 import json
 import os
@@ -21,18 +21,6 @@ READY = """async () => {
   await sessionContext.ready;
   await sessionContext.session.kernel.info;
 }"""
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="session")
-def browser(chromium):
-    """A headless Chromium for the whole run."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as p:
-        started = p.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield started
-        started.close()
 
 
 @pytest.fixture
