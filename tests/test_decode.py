@@ -32,17 +32,10 @@ def decode(q, k, v, lengths, scale=None, **how):
 
 @pytest.mark.parametrize("num_queries", [1, 3])
 @pytest.mark.parametrize(("heads", "kv_heads"), HEADS)
-def test_every_length_group_of_heads_and_number_of_tokens_is_right(heads, kv_heads, num_queries):
-    k, v, lengths = draw_cache(LENGTHS, kv_heads, 48, 24)
-    check_decode(decode, draw_queries(5, heads, num_queries, 24), k, v, lengths, num_splits=2)
-
-
-@pytest.mark.parametrize("num_queries", [1, 3])
-@pytest.mark.parametrize(("heads", "kv_heads"), HEADS)
-def test_dense_and_paged_caches_give_the_same(heads, kv_heads, num_queries):
+def test_every_length_and_group_of_heads_is_right_and_pages_give_the_same(heads, kv_heads, num_queries):
     k, v, lengths = draw_cache(LENGTHS, kv_heads, 48, 24)
     q = draw_queries(5, heads, num_queries, 24)
-    want = decode(q, k, v, lengths, num_splits=3)
+    want = check_decode(decode, q, k, v, lengths, num_splits=3)
     k_pages, v_pages, table = in_pages((k, v), LENGTHS, 16, 4)
     how = dict(block_table=table, num_splits=3)
     got = check_decode(decode, q, k_pages, v_pages, lengths, dense=(k, v), **how)
@@ -256,6 +249,13 @@ def test_a_split_has_keys_enough_to_be_worth_it():
     assert kernels.choose_splits(1, 1, 1, 512, 132) == 1
     assert kernels.choose_splits(1, 1, 1, 1024, 132) <= 1024 // 128
     assert kernels.choose_splits(0, 8, 1, 4096, 132) == kernels.choose_splits(1, 8, 1, 0, 132) == 1
+
+
+@pytest.mark.parametrize(("rows", "block_q"), [(1, 16), (16, 16), (17, 32), (500, 32)])
+def test_a_tile_has_as_many_rows_as_it_needs_and_warps_to_hold_them(rows, block_q):
+    config = Config(32, 64, 4, 3)
+    assert kernels.fit(config, rows, False) == Config(block_q, 64, 4 if block_q == 16 else 8, 3)
+    assert kernels.fit(config, rows, True).num_stages == 5
 
 
 def test_row_blocks_count_as_programs():

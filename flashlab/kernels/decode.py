@@ -31,7 +31,7 @@ FULL = 0.95  # of the fullest waves is full enough
 # their way while one is used, and two programs fit on an SM.
 TABLE.update(
     {
-        (90, 2, "decode"): {64: Config(32, 128, 8, 4), 128: Config(32, 64, 4, 4), 256: Config(32, 32, 4, 4)},
+        (90, 2, "decode"): {64: Config(32, 128, 4, 4), 128: Config(32, 64, 4, 4), 256: Config(32, 32, 4, 4)},
         (90, 4, "decode"): {64: Config(16, 64, 8, 3), 128: Config(16, 32, 8, 3), 256: Config(16, 16, 4, 3)},
         (80, 2, "decode"): {64: Config(32, 64, 4, 4), 128: Config(32, 64, 4, 3), 256: Config(16, 32, 4, 3)},
         (80, 4, "decode"): {64: Config(16, 64, 8, 2), 128: Config(16, 32, 8, 2), 256: Config(16, 16, 4, 2)},
@@ -220,6 +220,18 @@ def merge_kernel(
     tl.store(lse_ptr + row, (row_max + tl.log2(row_sum)) * LN_2)
 
 
+def fit(config, rows, paged):
+    """The Config for tiles of so many rows: a power of two, at least 16 and at most config.block_q.
+
+    More than 16 rows need the registers of 8 warps; on the way from a block table to the keys the compiler
+    spends two stages.
+    """
+    block_q = min(config.block_q, max(16, triton.next_power_of_2(rows)))
+    warps = config.num_warps if block_q == 16 else max(8, config.num_warps)
+    stages = config.num_stages + 2 if paged else config.num_stages
+    return config._replace(block_q=block_q, num_warps=warps, num_stages=stages)
+
+
 @functools.cache
 def count_sms(device):
     """Streaming multiprocessors of a CUDA device; a few for the CPU, where the kernels are interpreted."""
@@ -251,11 +263,8 @@ def decode(q, k_cache, v_cache, cache_lengths, *, block_table=None, num_splits=N
         max_length = block_table.shape[1] * page if k_cache.shape[0] else 0
         k_cache, v_cache = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
         kv_heads, table_strides = k_cache.shape[1], block_table.stride()
-    config = config or config_for(q, "decode")
-    if block_table is not None:  # the compiler spends two stages on the way from the table to the keys
-        config = config._replace(num_stages=config.num_stages + 2)
     rows = heads // kv_heads * num_queries
-    config = config._replace(block_q=min(config.block_q, max(16, triton.next_power_of_2(rows))))
+    config = fit(config or config_for(q, "decode"), rows, block_table is not None)
     num_blocks = triton.cdiv(rows, config.block_q)
     if num_splits is None:
         num_splits = choose_splits(batch, kv_heads, num_blocks, max_length, count_sms(q.device))
