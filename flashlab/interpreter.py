@@ -12,6 +12,7 @@ How the addresses are checked: `flashlab.accesses.AddressSpace`.
 import functools
 import threading
 import traceback
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -74,11 +75,7 @@ def record(launch, tensors=None):
 
 
 def find_races(launch):
-    """Run `launch` and return the races that it would have on a GPU, as a list of sentences (empty:
-    none found).
-
-    See `flashlab.accesses.RaceFinder` for what is looked for.
-    """
+    """Run `launch` and return the races (see `flashlab.accesses.RaceFinder`) of a GPU, a list of sentences."""
     finder = RaceFinder()
     with interpreted(finder):
         launch()
@@ -96,6 +93,9 @@ def check_races(launch):
 def triton_modules():
     """Import Triton and what we change in it. Raises RuntimeError if it is missing or not supported."""
     check_versions(triton_version(), np.__version__)
+    warnings.filterwarnings(
+        "ignore", "All-NaN slice", RuntimeWarning, "triton.runtime.interpreter"
+    )  # as a GPU
     import triton.language as tl
     from triton.runtime import autotuner, interpreter, jit
 
@@ -110,22 +110,24 @@ class _Session:
         self.stack, self.saved = [], []
         self.space, self.rank = AddressSpace(), 1
 
-    def enter(self, context):
+    def acquire(self):
+        """Take the lock. If its thread was stopped on its way out and died, clean up after it."""
         while not self.lock.acquire(timeout=0.2):
-            if self.owner is not None and not self.owner.is_alive():  # its thread was stopped while leaving
+            if self.owner is not None and not self.owner.is_alive():
                 self.lock, self.owner = threading.RLock(), None
-        if self.owner is not threading.current_thread():  # nobody, or a thread that died: start clean
+        if self.owner is not threading.current_thread():
             self.stack.clear()
             self.restore()
-            self.owner = threading.current_thread()
+
+    def enter(self, context):
+        self.acquire()
+        self.owner = threading.current_thread()
         self.stack.append((context, self.lock))
         if len(self.stack) == 1:
             self.patch()
 
     def leave(self, context):
-        """Leave `context` and whatever was entered after it and never left. May be called again after
-        a stop.
-        """
+        """Leave `context` and what was entered after it and never left. May be called again after a stop."""
         while any(c is context for c, _ in self.stack):
             if len(self.stack) == 1:
                 self.restore()
@@ -149,13 +151,13 @@ class _Session:
         convert, copy_in = module._implicit_cvt, module.GridExecutor._init_args_hst
 
         def run(kernel, *args, grid, warmup=False, **kwargs):
-            if (
-                self.owner is not threading.current_thread()
-            ):  # another thread compiles: not while we hold Triton
-                with self.lock:
-                    pass
-                return jit_run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
-            return module.InterpretedFunction.run(_twin(kernel), *args, grid=grid, warmup=warmup, **kwargs)
+            if self.owner is threading.current_thread():
+                return module.InterpretedFunction.run(
+                    _twin(kernel), *args, grid=grid, warmup=warmup, **kwargs
+                )
+            self.acquire()  # this thread compiles, which it cannot while another one holds Triton
+            self.lock.release()
+            return jit_run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
 
         def run_interpreted(kernel, *args, grid, warmup=False, **kwargs):
             self.rank = 3 if callable(grid) else len(grid)

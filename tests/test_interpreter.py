@@ -305,6 +305,18 @@ def test_a_thread_that_died_inside_does_not_block_the_others():
     assert triton_state() == before
 
 
+def test_a_thread_that_died_inside_does_not_keep_others_from_compiling():
+    if torch.cuda.is_available():
+        pytest.skip("without a GPU the driver's complaint shows that the kernel was to be compiled")
+    before = triton_state()
+    thread = threading.Thread(target=lambda: interpreted().__enter__())
+    thread.start()
+    thread.join()
+    with pytest.raises(RuntimeError, match="active drivers"):
+        methods[(1,)](torch.zeros(3), torch.zeros(3), 3, 4)
+    assert triton_state() == before
+
+
 def test_leaving_an_outer_context_also_leaves_an_inner_one_that_was_never_left():
     before = triton_state()
     with interpreted():
