@@ -75,7 +75,7 @@ def record(launch, tensors=None):
 
 
 def find_races(launch):
-    """Run `launch` and return the races (see `flashlab.accesses.RaceFinder`) of a GPU, a list of sentences."""
+    """Run `launch` and list, as sentences, its races on a GPU (see `flashlab.accesses.RaceFinder`)."""
     finder = RaceFinder()
     with interpreted(finder):
         launch()
