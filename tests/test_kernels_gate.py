@@ -6,11 +6,14 @@ import pytest
 
 pytest.importorskip("triton")
 import torch
+import triton
 
 from flashlab.kernels import fa2, fa2_backward, gate, launch
 
+pytestmark = pytest.mark.gate
+
 # triton 3.7.1; none with 3.6.0. Registers stored to memory once or twice in a kernel, not in its inner loop.
-RECORDED_SPILLS = {("dkdv", 128): 4, ("dkdv", 256): 8}
+RECORDED_SPILLS = {("dkdv", 128): 3, ("dkdv", 256): 8}
 CASES = [(d, dim) for d in gate.DIRECTIONS for dim in (64, 128, 256)]
 
 
@@ -59,6 +62,9 @@ def test_a_padded_head_dim_and_dropout_compile(dim):
         assert report.registers > 0
 
 
+@pytest.mark.skipif(
+    triton.__version__.startswith("3.6"), reason="triton 3.6 interprets with NumPy < 2.4 only"
+)
 def test_a_launch_is_only_written_down_while_it_is_captured():
     q = torch.full((1, 1, 4, 8), 2.0)
     with launch.capture() as calls:

@@ -63,6 +63,16 @@ TABLE = {
         128: Config(128, 64, 8, 3, tma=True),
         256: Config(64, 64, 8, 2),
     },
+    (90, 2, "forward packed"): {  # of packed sequences: finding one's own takes registers
+        64: Config(64, 128, 4, 2, tma=True),
+        128: Config(64, 64, 4, 3, tma=True),
+        256: Config(128, 64, 8, 2, tma=True),
+    },
+    (90, 2, "dkdv packed"): {
+        64: Config(32, 64, 4, 2, tma=True),
+        128: Config(32, 64, 4, 2, tma=True),
+        256: Config(32, 64, 8, 2, tma=True),
+    },
     (80, 2, "forward"): {64: Config(128, 64, 4, 3), 128: Config(128, 64, 8, 2), 256: Config(64, 32, 8, 2)},
     (80, 2, "dkdv"): {64: Config(64, 64, 8, 2), 128: Config(32, 64, 8, 2), 256: Config(16, 32, 8, 1)},
     (80, 2, "dq"): {64: Config(64, 64, 4, 2), 128: Config(64, 32, 8, 2), 256: Config(32, 32, 8, 1)},

@@ -176,7 +176,7 @@ def forward(q, k, v, cu_seqlens_q, cu_seqlens_k, *, causal=None, scale, config=N
     if cu_seqlens_q.shape[0] == 1:  # no sequence, so no program
         o.zero_(), lse.fill_(float("-inf"))
     elif o.numel():
-        config = config or config_for(q)
+        config = config or config_for(q, "forward packed")
         if q.shape[2] > 128:  # TMA and the search together take too many registers there
             config = config._replace(tma=False)
         of_rows, of_keys = config.block_q, config.block_k

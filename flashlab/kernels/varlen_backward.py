@@ -145,7 +145,7 @@ def backward_kv(q, k, v, do, lse, delta, cu_seqlens_q, cu_seqlens_k, *, causal=N
     if dk.numel() == 0:
         return dk, dv
     (total_q, heads, _), (total_k, kv_heads) = q.shape, k.shape[:2]
-    config = config or config_for(q, "dkdv")
+    config = config or config_for(q, "dkdv packed")
     launch(
         dkdv_kernel, grid(total_k, config.block_k, cu_seqlens_k, kv_heads),
         q, k, v, do, dk, dv, by_head(lse), by_head(delta), cu_seqlens_q, cu_seqlens_k,
@@ -168,7 +168,7 @@ def backward_q(q, k, v, do, lse, delta, cu_seqlens_q, cu_seqlens_k, *, causal=No
     if dq.numel() == 0:
         return dq
     (total_q, heads, _), (total_k, kv_heads) = q.shape, k.shape[:2]
-    config = config or config_for(q, "dq")
+    config = config or config_for(q, "dq packed")
     of_rows, of_keys = config.block_q, config.block_k
     args, strides = zip(
         *tiles(
