@@ -56,7 +56,27 @@ def run_decode(args):
     return decode.run(peers=args.peers)
 
 
-SUITES = {"kernels": run_kernels, "decode": run_decode, "tune": run_tune}
+def run_memory(args):
+    """What forward and backward need beyond inputs and results."""
+    from flashlab.bench import memory
+
+    return memory.run(**({"peers": args.peers} if args.peers else {}))
+
+
+def run_host(args):
+    """What a call costs the CPU beyond the launch."""
+    from flashlab.bench import host
+
+    return host.run()
+
+
+SUITES = {
+    "kernels": run_kernels,
+    "decode": run_decode,
+    "memory": run_memory,
+    "host": run_host,
+    "tune": run_tune,
+}
 
 
 def masks(args):
