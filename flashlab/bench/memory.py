@@ -20,10 +20,9 @@ def run(lengths=LENGTHS, peers=("fa2", "fa1", "sdpa-flash", "standard"), heads=4
             if (peer == "standard" and n > STANDARD_UP_TO) or (peer == "fa1" and n > 8192):
                 continue
             extra = measure(functools.partial(attend, causal=True), n, heads, dim)
-            say(
-                f"{peer:15} N {n:6}  extra {extra / 2**20:10.1f} MiB  {extra / n / heads:10.1f} bytes a row and head"
-            )
-            yield dict(peer=peer, N=n, H=heads, D=dim, extra_bytes=extra, bytes_per_row=extra / n / heads)
+            per_row = extra / n / heads
+            say(f"{peer:15} N {n:6}  extra {extra / 2**20:10.1f} MiB  {per_row:10.1f} bytes a row and head")
+            yield dict(peer=peer, N=n, H=heads, D=dim, extra_bytes=extra, bytes_per_row=per_row)
 
 
 def measure(attend, n, heads, dim):
