@@ -139,7 +139,7 @@ def forward(q, k, v, *, causal=None, scale, key_lengths=None, dropout=None, conf
         *tiles(config, q=(q, of_rows), k=(k, of_keys), v=(v, of_keys), o=(o, of_rows)), strict=True
     )
     launch(
-        forward_kernel, (triton.cdiv(num_queries, config.block_q) * batch * heads,),
+        forward_kernel, (-(-num_queries // config.block_q) * batch * heads,),
         *args, lse, key_lengths, dropout, *strides,
         heads, heads // kv_heads, num_queries, num_keys, abs(scale) * LOG2_E,
         CAUSAL=causal, EDGE=masked or num_keys % config.block_k != 0, NEGATE=scale < 0,

@@ -229,7 +229,7 @@ def delta(o, do, dlse=None):
     config = config_for(o)._replace(block_q=64, num_warps=4)
     sizes = {name: constants(o, config)[name] for name in ("DIM", "BLOCK_Q", "BLOCK_D")}
     launch(
-        delta_kernel, (triton.cdiv(num_queries, config.block_q) * batch * heads,),
+        delta_kernel, (-(-num_queries // config.block_q) * batch * heads,),
         o, do, None if dlse is None else dlse.contiguous(), result, o.stride(), do.stride(), heads,
         num_queries,
         config=config, **sizes,
@@ -254,7 +254,7 @@ def backward_kv(q, k, v, do, lse, delta, *, causal=None, scale, key_lengths=None
     moved = dict(q=(q, of_rows), k=(k, of_keys), v=(v, of_keys), do=(do, of_rows))
     args, strides = zip(*tiles(config, **moved, dk=(dk, of_keys), dv=(dv, of_keys)), strict=True)
     launch(
-        dkdv_kernel, (triton.cdiv(num_keys, config.block_k) * batch * kv_heads,),
+        dkdv_kernel, (-(-num_keys // config.block_k) * batch * kv_heads,),
         *args, lse, delta, key_lengths, dropout, *strides,
         kv_heads, heads // kv_heads, num_queries, num_keys, scale * LOG2_E, scale,
         CAUSAL=causal, config=config, **constants(q, config),
@@ -278,7 +278,7 @@ def backward_q(q, k, v, do, lse, delta, *, causal=None, scale, key_lengths=None,
         strict=True,
     )
     launch(
-        dq_kernel, (triton.cdiv(num_queries, config.block_q) * batch * heads,),
+        dq_kernel, (-(-num_queries // config.block_q) * batch * heads,),
         *args, lse, delta, key_lengths, dropout, *strides,
         heads, heads // kv_heads, num_queries, num_keys, scale * LOG2_E, scale,
         CAUSAL=causal, config=config, **constants(q, config),

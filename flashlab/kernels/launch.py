@@ -44,7 +44,7 @@ TABLE = {
         256: Config(128, 64, 8, 2, tma=True),
     },
     (90, 2, "forward short"): {  # up to SHORT keys: smaller tiles, two programs on an SM
-        64: Config(64, 128, 4, 2, tma=True),
+        64: Config(64, 64, 4, 2, tma=True),
         128: Config(64, 64, 4, 3, tma=True),
         256: Config(128, 64, 8, 2, tma=True),
     },
@@ -131,7 +131,7 @@ def config_for(x, direction="forward"):
     return _config(device.type, device.index, x.element_size(), x.shape[-1], direction)
 
 
-SHORT = 2048
+SHORT = 2048  # keys
 
 
 def forward_config(q, num_keys, simple):
@@ -173,37 +173,25 @@ def tiles(config, **tensors):
 
     `tensors` maps a name to (x [B, H, N, D], rows of its tiles). All of them are descriptors or none is.
     """
-    if config.tma and all(tma_takes(x) for x, _ in tensors.values()):
-        return [(describe(x, rows), None) for x, rows in tensors.values()]
+    if config.tma:
+        described = [describe(x, rows) for x, rows in tensors.values()]
+        if None not in described:
+            return [(descriptor, None) for descriptor in described]
     return [(x, x.stride()) for x, _ in tensors.values()]
 
 
-def tma_takes(x):
-    """Whether the hardware can describe x [B, H, N, D]: aligned to 16 bytes, columns side by side, no axis
-    expanded.
-    """
-    return x.data_ptr() % 16 == 0 and _aligned(x.shape, x.stride(), x.element_size())
-
-
-@functools.lru_cache(1024)
-def _aligned(shape, strides, itemsize):
-    unit = 16 // itemsize
-    outer = [s for s, n in zip(strides[:-1], shape[:-1], strict=True) if n > 1]
-    return (
-        0 not in shape
-        and all(s > 0 and s % unit == 0 for s in outer)
-        and (strides[-1] == 1 or shape[-1] == 1)
-    )
-
-
 def describe(x, rows):
-    """The TMA descriptor of x [B, H, N, D] for tiles of `rows` rows. It has four axes, so that a tile
-    at the end of
-    a head neither reads nor overwrites the next head.
+    """The TMA descriptor of x [B, H, N, D] for tiles of `rows` rows; None if there can be none.
+
+    The hardware wants x aligned to 16 bytes, its columns side by side, and no axis expanded. The descriptor
+    has four axes, so that a tile at the end of a head neither reads nor overwrites the next head.
     """
+    if x.data_ptr() % 16:
+        return None
     known = _description(x.shape, x.stride(), x.dtype, rows)
-    # The same fields with another base. Its constructor would check them once more, for 10 microseconds a
-    # tensor.
+    if known is None:
+        return None
+    # The same fields with another base: the constructor would check them once more, for 10 microseconds.
     descriptor = object.__new__(type(known))
     descriptor.__dict__.update(known.__dict__, base=x)
     return descriptor
@@ -213,7 +201,12 @@ def describe(x, rows):
 def _description(shape, strides, dtype, rows):
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    unit = 16 // dtype.itemsize  # the stride of an axis of length 1 is never used, but must be aligned
+    unit = 16 // dtype.itemsize
+    outer = [s for s, n in zip(strides[:-1], shape[:-1], strict=True) if n > 1]
+    side_by_side = strides[-1] == 1 or shape[-1] == 1
+    if 0 in shape or not side_by_side or any(s <= 0 or s % unit for s in outer):
+        return None
+    # The stride of an axis of length 1 is never used, but must be aligned.
     strides = [s if n > 1 else unit for s, n in zip(strides, shape, strict=True)]
     nothing = torch.empty(0, dtype=dtype)
     return TensorDescriptor(nothing, list(shape), [*strides[:-1], 1], [1, 1, rows, tile_width(shape[-1])])
