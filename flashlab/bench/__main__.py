@@ -29,9 +29,19 @@ def main(argv=None):
         print(f"\nstopped: {len(rows)} measurements kept")
     if args.out:
         result = {"suite": args.suite, "provenance": provenance(), "rows": rows}
-        args.out.write_text(json.dumps(result, indent=1))
+        args.out.write_text(as_text(result))
         print("written to", args.out)
     return 0
+
+
+def as_text(result):
+    """JSON with a line for each measurement, numbers to five digits."""
+    rows = [
+        {k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in r.items()} for r in result["rows"]
+    ]
+    head = ",\n ".join(f"{json.dumps(k)}: {json.dumps(result[k])}" for k in ("suite", "provenance"))
+    lines = ",\n  ".join(map(json.dumps, rows))
+    return f'{{\n {head},\n "rows": [\n  {lines}\n ]\n}}\n'
 
 
 def run_kernels(args):

@@ -1,6 +1,7 @@
 """Where a number comes from: machine, versions, date and command, kept beside every measurement."""
 
 import datetime
+import os
 import platform
 import subprocess
 import sys
@@ -34,9 +35,15 @@ def provenance():
         "python": platform.python_version(),
         "cpu": platform.processor() or platform.machine(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": "python -m flashlab.bench " + " ".join(sys.argv[1:]),
-        "commit": _output("git rev-parse --short HEAD"),
+        "command": "python -m flashlab.bench " + " ".join(without_out(sys.argv[1:])),
+        "commit": os.environ.get("FLASHLAB_COMMIT") or _output("git rev-parse --short HEAD"),
     }
+
+
+def without_out(arguments):
+    """The arguments without `--out FILE`: where a result was put does not belong to how it came about."""
+    at = arguments.index("--out") if "--out" in arguments else len(arguments)
+    return arguments[:at] + arguments[at + 2 :]
 
 
 def _output(command):
