@@ -1,5 +1,6 @@
 """The check of `online_softmax`: right answers pass, planted mistakes are named, the stub never passes."""
 
+import functools
 import time
 import tracemalloc
 from pathlib import Path
@@ -504,7 +505,7 @@ def test_the_solution_opens_after_two_failed_tries_or_on_request(capsys, monkeyp
         fl.solution("online_softmax", **how)
         return "def online_attention" in capsys.readouterr().out
 
-    wrong = MUTANTS["no division at the end"]
+    wrong = functools.partial(MUTANTS["no division at the end"])  # as if a learner had written it
     assert not opens() and opens(anyway=True)
     fl.check("online_softmax")(lambda s, v, b: None)  # not started: no try
     fl.check("online_softmax")(wrong)
@@ -517,13 +518,19 @@ def test_a_passed_check_opens_the_solution_too_and_is_recorded(capsys, monkeypat
     monkeypatch.setattr(checks, "_failed", {})
     monkeypatch.setattr(checks, "SOLUTIONS", tmp_path)
     (tmp_path / "online_softmax.py").write_text("def online_attention(): ...\n")
-    fl.check("online_softmax")(MUTANTS["max starts at 0"])
-    fl.check("online_softmax")(MUTANTS["nothing wrong"])
+    fl.check("online_softmax")(functools.partial(MUTANTS["max starts at 0"]))
+    fl.check("online_softmax")(functools.partial(MUTANTS["nothing wrong"]))
     first, second = fl.progress.events("check", "online_softmax")
     assert (first["passed"], first["stage"], first["diagnosis"]) == (False, 4, "max_starts_at_0")
     assert second["passed"] and second["stage"] == second["stages"] == 7
     fl.solution("online_softmax")
     assert "def online_attention" in capsys.readouterr().out
+
+
+def test_showing_a_planted_answer_is_no_try_of_the_learner(monkeypatch):
+    monkeypatch.setattr(checks, "_failed", {})
+    fl.check("online_softmax")(MUTANTS["acc is not converted"])
+    assert fl.progress.events("check", "online_softmax") == [] and checks._failed == {}
 
 
 def test_a_progress_file_that_cannot_be_used_breaks_no_check(monkeypatch, capsys):
