@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from flashlab.kernels.launch import LOG2_E, TABLE, Config, config_for, constants, launch, must_upcast
+from flashlab.kernels.primitives import weights
 
 LOG_2_E = tl.constexpr(LOG2_E)
 LN_2 = tl.constexpr(1 / LOG2_E)
@@ -122,13 +123,12 @@ def absorb(
     # [BLOCK_K, BLOCK_D]
     k = load_cached(k_ptr, k_strides, entry, head, row, keys < end, DIM, BLOCK_D, MASKED)
     # [BLOCK_Q, BLOCK_K]
-    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * qk_scale
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     if MASKED:  # row i sees keys up to last_key[i]
-        scores = tl.where((keys < end)[None, :] & (keys[None, :] <= last_key[:, None]), scores, float("-inf"))
-    new_max = tl.maximum(row_max, tl.max(scores, 1))  # [BLOCK_Q]
-    unit = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max  # -inf - -inf would be nan
-    p = tl.exp2(scores - unit[:, None])  # [BLOCK_Q, BLOCK_K]
-    alpha = tl.exp2(row_max - unit)
+        seen = (keys < end)[None, :] & (keys[None, :] <= last_key[:, None])
+        scores = tl.where(seen, scores * qk_scale, float("-inf"))
+    # [BLOCK_Q], [BLOCK_Q, BLOCK_K], [BLOCK_Q]
+    new_max, p, alpha = weights(row_max, scores, qk_scale, MASKED)
     row_sum = row_sum * alpha + tl.sum(p, 1)
     # [BLOCK_K, BLOCK_D]
     v = load_cached(v_ptr, v_strides, entry, head, row, keys < end, DIM, BLOCK_D, MASKED)

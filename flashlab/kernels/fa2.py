@@ -20,6 +20,7 @@ from flashlab.kernels.primitives import (
     my_block,
     store_tile,
     visible,
+    weights,
 )  # fmt: skip
 
 LN_2 = tl.constexpr(1 / LOG2_E)
@@ -43,18 +44,11 @@ def absorb(
     # FA2 Alg. 1, line 8: S = Q_i K_j^T
     # [BLOCK_Q, BLOCK_K]
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-    # FA2 Alg. 1, line 9: row_max, P = exp(S - row_max), row_sum
     if MASKED:  # scale first, mask second: -inf * scale would be +inf or nan for scale <= 0
         seen = visible(rows[:, None], keys[None, :], end, shift, CAUSAL)
         scores = tl.where(seen, scores * qk_scale, float("-inf"))
-        new_max = tl.maximum(row_max, tl.max(scores, 1))
-        unit = tl.where(new_max == float("-inf"), 0.0, new_max)  # no key seen yet: -inf - -inf would be nan
-        p = tl.exp2(scores - unit[:, None])
-    else:
-        new_max = tl.maximum(row_max, tl.max(scores, 1) * qk_scale)
-        unit = new_max
-        p = tl.exp2(scores * qk_scale - unit[:, None])  # one fused multiply-add, one exp2
-    alpha = tl.exp2(row_max - unit)  # [BLOCK_Q]
+    # FA2 Alg. 1, line 9: row_max, P = exp(S - row_max), row_sum
+    new_max, p, alpha = weights(row_max, scores, qk_scale, MASKED)
     row_sum = row_sum * alpha + tl.sum(p, 1)
     if dropout is not None:
         p = drop(p, dropout, batch_head, rows[:, None], keys[None, :])

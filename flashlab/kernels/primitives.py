@@ -84,6 +84,23 @@ def visible(rows, keys, end, shift, CAUSAL: tl.constexpr):
 
 
 @triton.jit
+def weights(row_max, scores, qk_scale, MASKED: tl.constexpr):
+    """(new row_max, P = exp(S - row_max), factor for what was summed so far), all in units of log2.
+
+    MASKED: `scores` [rows, keys] are scaled already, and -inf where hidden. A row that saw no key has P = 0.
+    """
+    if MASKED:
+        new_max = tl.maximum(row_max, tl.max(scores, 1))
+        unit = tl.where(new_max == float("-inf"), 0.0, new_max)  # no key seen yet: -inf - -inf would be nan
+        p = tl.exp2(scores - unit[:, None])
+    else:
+        new_max = tl.maximum(row_max, tl.max(scores, 1) * qk_scale)
+        unit = new_max
+        p = tl.exp2(scores * qk_scale - unit[:, None])  # one fused multiply-add, one exp2
+    return new_max, p, tl.exp2(row_max - unit)
+
+
+@triton.jit
 def tile_pointers(x_ptr, strides, batch, head, first, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
     """The addresses of rows first to first + BLOCK of x[batch, head]: [BLOCK, BLOCK_D]."""
     rows = (first + tl.arange(0, BLOCK)).to(tl.int64)
