@@ -78,6 +78,7 @@ class Widget(anywidget.AnyWidget):
 
     text_area = None
     esm_first = ()
+    css_first = ()
     twin_height = 420
 
     strings = traitlets.Dict().tag(sync=True)
@@ -88,9 +89,8 @@ class Widget(anywidget.AnyWidget):
             parts = [*map(module.with_name, cls.esm_first), module.with_suffix(".js")]
             cls._esm = "\n".join(part.read_text(encoding="utf-8") for part in parts)
             own = module.with_suffix(".css")
-            cls._css = (_HERE / "base.css").read_text(encoding="utf-8") + (
-                own.read_text(encoding="utf-8") if own.exists() else ""
-            )
+            sheets = [_HERE / "base.css", *map(module.with_name, cls.css_first), *[own] * own.exists()]
+            cls._css = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
         super().__init_subclass__(**kwargs)
 
     def __init__(self, **traits):

@@ -1,0 +1,125 @@
+// The picture of MemoryMap: two curves over N with the GPU's memory as a line, two bars at the chosen N. Behind
+// quantities.js, panel.js and memory_numbers.js.
+
+let hatches = 0;
+const BOTH = ["standard", "fa"], LOW_N = 128, HIGH_N = 2 ** 20;
+
+function curves(state, card, s, W, ends) {
+  const H = 300, L = 62, R = 14, T = 14, B = 40, o = state;
+  const grow = (algorithm, n) => total(needs(at(state, n), algorithm, o));
+  const lowN = Math.min(LOW_N, state.Nk), highN = Math.max(HIGH_N, state.Nk);
+  const low = 10 ** Math.floor(Math.log10(grow("fa", lowN))), high = 10 ** Math.ceil(Math.log10(Math.max(grow("standard", highN), 2 * card.hbm_bytes)));
+  const x = (n) => L + ((W - L - R) * Math.log(n / lowN)) / Math.log(highN / lowN), y = (b) => H - B - ((H - B - T) * Math.log(b / low)) / Math.log(high / low);
+  const say = (px, py, cls, words, more = "") => `<text x="${px}" y="${py}" class="${cls}" ${more}>${esc(words)}</text>`;
+  let out = "";
+  const every = Math.ceil(decades(low, high).length / 7);
+  for (const e of decades(low, high)) {
+    out += `<path class="grid" d="M${L} ${y(10 ** e)}H${W - R}"/>`;
+    if ((e - Math.log10(low)) % every < 0.5) out += say(L - 6, y(10 ** e) + 4, "dim end", bytes(10 ** e));
+  }
+  const ticks = lengths(lowN).filter((n) => Number.isInteger(Math.log2(n))), step = Math.ceil(ticks.length / Math.max(2, (W - L) / 62));
+  ticks.forEach((n, i) => {
+    out += `<path class="grid" d="M${x(n)} ${T}V${H - B}"/>`;
+    if (i % step === 0) out += say(x(n), H - B + 17, "dim mid", tokens(n));
+  });
+  out += say(W - R, H - 6, "dim end", s.axis_n);
+  const full = y(card.hbm_bytes);
+  out += `<rect class="beyond" x="${L}" y="${T}" width="${W - L - R}" height="${Math.max(0, full - T)}"/><path class="memory" d="M${L} ${full}H${W - R}"/>`;
+  out += say(L + 8, full - 7, "halo strong", fill(s.gpu_line, { gpu: card.name, memory: bytes(card.hbm_bytes) }));
+  const many = 48, points = Array.from({ length: many + 1 }, (_, i) => lowN * (highN / lowN) ** (i / many));
+  for (const a of BOTH) {
+    const line = points.map((n) => `${x(n).toFixed(1)} ${y(grow(a, n)).toFixed(1)}`).join("L");
+    out += `<path class="curve ${a}" d="M${line}"/>`;
+  }
+  out += `<path class="cursor" d="M${x(state.Nk)} ${T}V${H - B}"/>`;
+  for (const a of BOTH) { // direct labels, above the standard curve and below the other, away from the cursor
+    const up = a === "standard", places = up ? [0.3, 0.62] : [0.42, 0.72], here = Math.log(state.Nk / lowN) / Math.log(highN / lowN);
+    const n = lowN * (highN / lowN) ** places.reduce((p, c) => (Math.abs(p - here) < 0.2 ? c : p)), px = x(n), py = y(grow(a, n));
+    out += say(px + (up ? -8 : 8), py + (up ? -8 : 20), `halo strong ${up ? "end" : ""}`, s[a]);
+    if (ends[a] >= lowN && ends[a] < highN) {
+      const ex = x(ends[a]), flip = up ? ex > L + 330 : ex > W - 190;
+      out += `<circle class="stop ${a}" cx="${ex}" cy="${full}" r="5"/>` + say(ex + (flip ? -9 : 9), full + (up ? -8 : 20), `halo ${flip ? "end" : ""}`, fill(s.ends, { n: whole(ends[a]) }));
+    }
+  }
+  const now = Object.fromEntries(BOTH.map((a) => [a, grow(a, state.Nk)])), near = Math.abs(y(now.standard) - y(now.fa)) < 34;
+  for (const a of BOTH) {
+    const flip = x(state.Nk) > W - 110, dy = near ? (a === "fa" ? 18 : -10) : 5;
+    out += `<circle class="dot ${a}" cx="${x(state.Nk)}" cy="${y(now[a])}" r="5"/>` + say(x(state.Nk) + (flip ? -9 : 9), y(now[a]) + dy, `halo strong ${flip ? "end" : ""}`, bytes(now[a]));
+  }
+  const words = BOTH.map((a) => fill(s.bar, { name: s[a], bytes: bytes(now[a]) })).join("; ");
+  return `<svg class="curves" role="img" height="${H}" width="${W}" aria-label="${esc(fill(s.curve_label, { words }))}">${out}</svg>`;
+}
+
+// One bar of all parts on a scale where `scale` bytes are as wide as the picture; a short one once more, magnified.
+function stack(parts, s, W, scale, card, name, hatch) {
+  const sum = total(parts), H = 26, wide = (sum / scale) * W, few = wide < W / 4, zoom = W / wide, shown = parts.filter((p) => p.bytes > 0);
+  const draw = (y, per) => {
+    let x = 0, out = "";
+    for (const p of shown) {
+      const w = p.bytes * per;
+      out += `<rect class="part ${p.name} ${p.during}" x="${x.toFixed(2)}" y="${y}" width="${Math.max(w, 0.5).toFixed(2)}" height="${H}"/>`;
+      if (p.during === "work") out += `<rect x="${x.toFixed(2)}" y="${y}" width="${w.toFixed(2)}" height="${H}" fill="url(#${hatch})"/>`;
+      const label = s.tensors[p.name];
+      if (w > 8 * label.length + 18) out += `<text class="on" x="${x + 7}" y="${y + 18}">${esc(label)}</text>`;
+      x += w;
+    }
+    return out;
+  };
+  const mark = (card.hbm_bytes / scale) * W, label = `${fill(s.bar, { name, bytes: bytes(sum) })}`;
+  let out = draw(4, W / scale), height = H + 8;
+  if (mark <= W) out += `<path class="memory" d="M${mark} 0V${H + 8}"/>`;
+  if (mark <= W && (few ? mark > wide + 8 : false)) out += `<text class="halo" x="${mark + (mark > W - 150 ? -6 : 6)}" y="${22}" ${mark > W - 150 ? 'text-anchor="end"' : ""}>${esc(fill(s.gpu_line, { gpu: card.name, memory: bytes(card.hbm_bytes) }))}</text>`;
+  if (few) {
+    out += `<path class="lens" d="M0 ${H + 4}L0 ${H + 26}H${W}L${wide} ${H + 4}z"/>` + draw(H + 26, W / sum);
+    out += `<text class="halo dim" x="${Math.min(W / 3, 220)}" y="${H + 21}">${esc(fill(s.magnified, { x: short(zoom) }))}</text>`;
+    height = 2 * H + 30;
+  }
+  const listed = shown.map((p) => `<li><i class="${p.name} ${p.during}"></i>${esc(fill(s.part, { name: s.tensors[p.name], bytes: bytes(p.bytes) }))}</li>`).join("");
+  const spoken = fill(s.bar_label, { name, bytes: bytes(sum), parts: shown.map((p) => fill(s.part, { name: s.tensors[p.name], bytes: bytes(p.bytes) })).join(", ") });
+  const head = sum > card.hbm_bytes ? fill(s.bar_of, { name, bytes: bytes(sum), x: short(sum / card.hbm_bytes), gpu: card.name, memory: bytes(card.hbm_bytes) }) : label;
+  return `<section><h4>${esc(head)}</h4><svg class="bar" role="img" width="${W}" height="${height}" aria-label="${esc(spoken)}">${out}</svg><ul class="parts">${listed}</ul></section>`;
+}
+
+function render({ model, el }) {
+  const s = model.get("strings"), cards = model.get("gpus"), start = model.get("problem"), hatch = `flm${Date.now()}-${hatches++}`;
+  const card = (state) => cards.find((c) => c.name === state.gpu);
+  const dims = [...new Set([32, 64, 80, 96, 128, 192, 256, start.D])].sort((a, b) => a - b);
+  const fields = [
+    { kind: "tokens", label: start.square === false ? fill(s.n_keys, { nq: whole(start.Nq) }) : s.n, high: 2 ** 30, main: true },
+    { kind: "radio", name: "training", label: s.mode, main: true, choices: [["true", s.training], ["false", s.inference]], set: (v) => ({ training: v === "true" }) },
+    gpuField(s, cards), numberField(s, "layers", "layers", 10000), numberField(s, "B", "b", 65536), numberField(s, "Hq", "hq", 4096), numberField(s, "Hkv", "hkv", 4096),
+    { kind: "select", name: "D", label: s.d, choices: dims.map((d) => [d, d]), set: (v) => ({ D: +v }) }, dtypeField(s),
+    { kind: "check", name: "dropout", label: s.dropout, get: (p) => p.dropout > 0, set: (on) => ({ dropout: on ? model.get("dropout") || 0.1 : 0 }) },
+  ];
+  const of = (state) => Object.fromEntries(BOTH.map((a) => [a, needs(state, a, state)]));
+  const endsOf = (state) => Object.fromEntries(BOTH.map((a) => [a, largest(state, a, state, card(state).hbm_bytes)]));
+  function draw(state, W, box) {
+    const parts = of(state), gpu = card(state), ends = endsOf(state), n = tokens(state.Nk);
+    const sums = Object.fromEntries(BOTH.map((a) => [a, total(parts[a], state.training ? "kept" : undefined)]));
+    if (W > 0) {
+      const scale = Math.max(...BOTH.map((a) => total(parts[a]))), word = state.training ? "" : "_inference";
+      box.innerHTML = curves(state, gpu, s, W, ends) + BOTH.map((a) => stack(parts[a], s, W, scale, gpu, s[a], hatch)).join("") +
+        `<p class="legend"><span><i class="kept"></i>${esc(s["kept" + word])}</span><span><i class="work"></i>${esc(s["work" + word])}</span></p>
+        <svg width="0" height="0" aria-hidden="true" class="defs"><defs><pattern id="${hatch}" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="2.5" height="6" class="stripe"/></pattern></defs></svg>`;
+    }
+    const same = !state.training && sums.standard < 1.1 * sums.fa, key = state.training ? "training_title" : same ? "inference_cache" : "inference_title";
+    const beyond = ends.fa >= 2 ** 40, name = (k) => (k ? whole(k) : s.nothing);
+    return {
+      title: fill(s[key], { n, standard: bytes(sums.standard), fa: bytes(sums.fa) }),
+      more: fill(s[beyond ? "limits_more" : "limits"], { memory: bytes(gpu.hbm_bytes), gpu: gpu.name, standard: name(ends.standard), fa: beyond ? tokens(2 ** 20) : name(ends.fa) }),
+    };
+  }
+  function table(state) {
+    const parts = of(state), ends = endsOf(state), word = state.training ? "" : "_inference", rows = [];
+    for (const name of Object.keys(s.tensors)) {
+      const found = BOTH.map((a) => parts[a].find((p) => p.name === name && p.bytes > 0)), one = found[0] ?? found[1];
+      if (one) rows.push([s.tensors[name], s[one.during + word], ...found.map((p) => (p ? bytes(p.bytes) : "–"))]);
+    }
+    const line = (cells, cls = "") => `<tr class="${cls}"><th scope="row">${esc(cells[0])}</th>${cells.slice(1).map((c) => `<td>${esc(c)}</td>`).join("")}</tr>`;
+    const foot = line([s.t_total, "", ...BOTH.map((a) => bytes(total(parts[a])))], "total") + line([fill(s.t_end, { gpu: state.gpu }), "", ...BOTH.map((a) => whole(ends[a]))], "total");
+    return `<table><caption>${esc(fill(s.caption, { n: whole(state.Nk) }))}</caption><thead><tr>${[s.t_tensor, s.t_when, s.standard, s.fa].map((h) => `<th scope="col">${esc(h)}</th>`).join("")}</tr></thead><tbody>${rows.map((r) => line(r)).join("")}${foot}</tbody></table>`;
+  }
+  return panel({ model, el, kind: "fl-memory-map", traits: ["gpu", "layers", "dropout", "training"], fields, draw, table, check: headsFit(s) });
+}
+
+export default { render };
