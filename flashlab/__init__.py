@@ -27,8 +27,8 @@ _HOME = {
     "SoftmaxStepper": "widgets",
 }
 _MODULES = (
-    "bench checks data doctor errors interpreter kernels learn online_softmax ops problem progress quiz "
-    "reference testing text tiled trace varlen widgets"
+    "bench checks data doctor errors gpus interpreter kernels learn memory online_softmax ops problem progress "
+    "quiz reference schedule testing text tiled trace varlen widgets"
 ).split()
 
 __all__ = sorted(_HOME)

@@ -1,0 +1,299 @@
+"""The loads and stores of each algorithm, counted without running it: one function for each pass.
+
+Every function takes a `flashlab.Problem` and a `How`, and returns a `Pass`. They follow the loops of
+`flashlab.tiled`, line by line; what is loaded in the inner loop is multiplied by how often the loop runs.
+"""
+
+import math
+from typing import NamedTuple
+
+from flashlab.problem import causal_offset
+from flashlab.splits import choose_splits, part_of, rows_of_tile
+
+FP32 = 4  # bytes of lse, m, l, delta and of running sums
+
+
+class How(NamedTuple):
+    """How a pass runs: programs at once, SMs of the GPU, parts of the keys (decode; None: choose)."""
+
+    in_flight: int = 132
+    sms: int = 132
+    splits: int | None = None
+
+
+class Flow(NamedTuple):
+    """What a pass moves of one tensor.
+
+    `bytes`: asked for by the programs (level "sm"). For level "hbm", an approximation of an LRU cache: if
+    `resident` bytes, which the programs in flight come back to, stay in L2, then only `once` bytes go through
+    to HBM, else `missed`. Programs start in the kernels' order and go at one pace, so that those of one head
+    read a tile of K and V at the same time and share one trip to HBM. Stores reach HBM at last (a counter
+    stopped with the kernel misses what is still in L2).
+    """
+
+    op: str
+    tensor: str
+    bytes: int
+    once: int
+    resident: int = 0
+    missed: int = 0
+
+    def through(self, l2_bytes):
+        """Bytes that pass between L2 and HBM: never less than `once`, never more than asked for."""
+        return self.once if self.resident <= l2_bytes else min(max(self.missed, self.once), self.bytes)
+
+
+class Pass(NamedTuple):
+    """The flows of one kernel, its work, and the memory it needs beyond inputs and outputs."""
+
+    flows: list
+    flops: int = 0
+    other_flops: int = 0
+    exps: int = 0
+    extra_bytes: int = 0
+
+
+def stream(op, tensor, nbytes):
+    """A tensor that is moved once."""
+    return Flow(op, tensor, nbytes, nbytes)
+
+
+class Tiles:
+    """Which query block meets which key block in one head, and how large the tiles are."""
+
+    def __init__(self, p):
+        self.p = p
+        self.offset = causal_offset(p.causal, p.Nq, p.Nk)
+        self.rows = [min(p.block_q, p.Nq - i) for i in range(0, p.Nq, p.block_q)]
+        self.key_blocks = math.ceil(p.Nk / p.block_k)
+        self.last = [self.last_key_block(i) for i in range(len(self.rows))]
+
+    def last_key_block(self, i):
+        """How many key blocks query block i meets (those not wholly above the diagonal)."""
+        if self.offset is None:
+            return self.key_blocks
+        last_row = min((i + 1) * self.p.block_q, self.p.Nq) - 1
+        return math.ceil(min(max(last_row + self.offset + 1, 0), self.p.Nk) / self.p.block_k)
+
+    def keys(self, blocks):
+        """Rows of the first `blocks` key blocks."""
+        return min(blocks * self.p.block_k, self.p.Nk)
+
+    @property
+    def keys_met(self):
+        """Rows of K loaded by all query blocks of one head together."""
+        return sum(map(self.keys, self.last))
+
+    @property
+    def rows_met(self):
+        """Rows of Q loaded by all key blocks of one head together."""
+        return sum(r * n for r, n in zip(self.rows, self.last, strict=True))
+
+    @property
+    def elements(self):
+        """Score elements computed in one head."""
+        return sum(r * self.keys(n) for r, n in zip(self.rows, self.last, strict=True))
+
+    @property
+    def keys_seen(self):
+        """Rows of K that any query block loads."""
+        return self.keys(max(self.last, default=0))
+
+
+def standard_forward(p, how):
+    """S = Q K^T, P = softmax(S), O = P V: three passes over whole matrices (FlashAttention, Algorithm 0)."""
+    rows, keys, square = _sizes(p)
+    s, d = square * p.itemsize, p.D * p.itemsize
+    found = [
+        stream("load", "q", rows * d), stream("load", "k", keys * d), stream("store", "s", s),
+        _if_fits("load", "s", s), stream("store", "p", s),
+        _if_fits("load", "p", s), stream("load", "v", keys * d), stream("store", "o", rows * d),
+    ]  # fmt: skip
+    # a score: scale, max, subtract, exp, sum, divide
+    return Pass(found, 4 * square * p.D, 6 * square, square, 2 * s)
+
+
+def standard_backward(p, how):
+    """dV, dP, dS, dQ, dK from the P of the forward pass: five passes (FlashAttention, Algorithm 3)."""
+    rows, keys, square = _sizes(p)
+    s, d = square * p.itemsize, p.D * p.itemsize
+    found = [
+        stream("load", "p", s), stream("load", "do", rows * d), stream("store", "dv", keys * d),
+        stream("load", "do", rows * d), stream("load", "v", keys * d), stream("store", "dp", s),
+        _if_fits("load", "p", s), _if_fits("load", "dp", s), stream("store", "ds", s),
+        _if_fits("load", "ds", s), stream("load", "k", keys * d), stream("store", "dq", rows * d),
+        _if_fits("load", "ds", s), stream("load", "q", rows * d), stream("store", "dk", keys * d),
+    ]  # fmt: skip
+    # dP: product with P and its row sum, subtract, product with P; scale of dQ and dK
+    return Pass(found, 8 * square * p.D, 4 * square + (rows + keys) * p.D, 0, 3 * s)
+
+
+def fa1_forward(p, how):
+    """Key blocks outside, query blocks inside: O, m and l travel to memory and back (Algorithm 1)."""
+    t, (rows, keys, _), heads = Tiles(p), _sizes(p), p.B * p.Hq
+    met, d = heads * t.rows_met, p.D
+    keys *= p.Hq // p.Hkv  # a program for each query head, each with its own walk over K and V
+    resident = min(how.in_flight, heads) * p.Nq * (d * (p.itemsize + FP32) + 2 * FP32)
+    found = [_stays("store", "o_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
+    found += [_stays("store", x, (rows + met) * FP32, rows * FP32, resident) for x in ("l", "m")]
+    kv = p.B * p.Hkv * p.Nk * d * p.itemsize
+    found += [_stays("load", x, keys * d * p.itemsize, kv, resident) for x in ("k", "v")]
+    q_rows = heads * sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
+    found += [
+        _stays("load", "q", met * d * p.itemsize, q_rows * d * p.itemsize, resident),
+        _stays("load", "o_fp32", (rows + met) * d * FP32, 0, resident),
+        *(_stays("load", x, (rows + met) * FP32, 0, resident) for x in ("l", "m")),
+        stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32),
+    ]  # fmt: skip
+    # a score: scale, max, subtract, exp, sum; a row at each visit: 2 exps, 8 more; an element of O: 4
+    scores = heads * t.elements
+    return Pass(
+        found, 4 * scores * d, 5 * scores + met * (10 + 4 * d), scores + 2 * met, rows * (d + 3) * FP32
+    )
+
+
+def fa2_forward(p, how):
+    """Query blocks outside: each stays on chip until it has met its keys (FlashAttention-2, Algorithm 1)."""
+    t, (rows, _, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
+    kv = _shared_reads(p, how, heads * len(t.rows), len(t.rows), heads * t.keys_met, t.keys_seen)
+    found = [stream("load", "q", rows * d * p.itemsize), kv("k", 2), kv("v", 2)]
+    found += [stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32)]
+    # a score: scale, max, subtract, exp, sum; a row at each visit: 1 exp, 4 more, d products; d divisions
+    scores, met = heads * t.elements, heads * t.rows_met
+    other = 5 * scores + met * (5 + d) + rows * (d + 3)
+    return Pass(found, 4 * scores * d, other, scores + met, rows * FP32)
+
+
+def fa1_backward(p, how):
+    """Key blocks outside; dQ in fp32 travels to memory and back (Algorithm 4)."""
+    t, (rows, keys, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
+    met, e = heads * t.rows_met, p.itemsize
+    group = p.Hq // p.Hkv
+    resident = min(how.in_flight, p.B * p.Hkv) * group * p.Nq * (d * (3 * e + FP32) + FP32)
+    q_rows = heads * sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
+    found = [_stays("store", "dq_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
+    found += [stream("load", x, keys * d * e) for x in ("k", "v")]
+    found += [_stays("load", x, met * d * e, q_rows * d * e, resident) for x in ("q", "o", "do")]
+    found += [_stays("load", "dq_fp32", (rows + met) * d * FP32, 0, resident)]
+    found += [_stays("load", "lse", met * FP32, q_rows * FP32, resident)]
+    found += [stream("store", x, keys * d * e) for x in ("dk", "dv")] + [stream("store", "dq", rows * d * e)]
+    # a score: scale, subtract, exp, subtract, product; a row at each visit: delta again (2 d)
+    scores = heads * t.elements
+    other = 5 * scores + met * 2 * d + (met + keys) * d
+    return Pass(found, 10 * scores * d, other, scores, rows * (d + 1) * FP32)
+
+
+def fa2_delta(p, how):
+    """delta = rowsum(dO * O) (FlashAttention-2, Algorithm 2, line 4)."""
+    rows, d = p.B * p.Hq * p.Nq, p.D
+    found = [stream("load", x, rows * d * p.itemsize) for x in ("o", "do")]
+    return Pass([*found, stream("store", "delta", rows * FP32)], 0, 2 * rows * d, 0, rows * FP32)
+
+
+def fa2_dkdv(p, how):
+    """dK and dV: a program for each key block meets the query blocks of its heads."""
+    t, (_, keys, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
+    met, e, group = heads * t.rows_met, p.itemsize, p.Hq // p.Hkv
+    q_rows = sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
+    at_once = _heads_in_flight(how.in_flight, t.key_blocks, p.B * p.Hkv)
+    waves = _heads_of_all_waves(how.in_flight, t.key_blocks, p.B * p.Hkv)
+    resident = at_once * group * q_rows * (2 * d * e + 2 * FP32)
+
+    def rows_of(name, width):
+        n = group * q_rows * width
+        return Flow("load", name, met * width, p.B * p.Hkv * n, resident, waves * n)
+
+    found = [stream("load", x, keys * d * e) for x in ("k", "v")]
+    found += [rows_of("q", d * e), rows_of("do", d * e), rows_of("lse", FP32), rows_of("delta", FP32)]
+    found += [stream("store", x, keys * d * e) for x in ("dk", "dv")]
+    # a score: scale, subtract, exp, subtract, product
+    scores = heads * t.elements
+    return Pass(found, 8 * scores * d, 5 * scores + 2 * keys * d, scores, p.B * p.Hq * p.Nq * FP32)
+
+
+def fa2_dq(p, how):
+    """dQ in a pass of its own: a program for each query block meets its key blocks once more."""
+    t, (rows, _, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
+    kv = _shared_reads(p, how, heads * len(t.rows), len(t.rows), heads * t.keys_met, t.keys_seen)
+    found = [stream("load", x, rows * d * p.itemsize) for x in ("q", "do")]
+    found += [stream("load", x, rows * FP32) for x in ("lse", "delta")] + [kv("k", 2), kv("v", 2)]
+    found += [stream("store", "dq", rows * d * p.itemsize)]
+    scores = heads * t.elements
+    return Pass(found, 6 * scores * d, 5 * scores + rows * d, scores, 0)
+
+
+def decode(p, how):
+    """Split-KV decoding: parts of the keys side by side, then a merge (see `flashlab.kernels.decode`)."""
+    rows, d, group = p.B * p.Hq * p.Nq, p.D, p.Hq // p.Hkv
+    tile = rows_of_tile(group * p.Nq, p.block_q)
+    blocks = math.ceil(group * p.Nq / tile)
+    splits = how.splits or choose_splits(p.B, p.Hkv, blocks, p.Nk, how.sms)
+    read = scores = 0
+    for block in range(blocks):
+        size = min(tile, group * p.Nq - block * tile)
+        seen = min(((block + 1) * tile - 1) // group, p.Nq - 1) + p.Nk - p.Nq + 1
+        for split in range(splits):
+            start, end = part_of(p.Nk, split, splits, p.block_k)
+            read += max(min(end, seen) - start, 0)
+            scores += size * max(min(end, seen) - start, 0)
+    heads = p.B * p.Hkv
+    cache = heads * p.Nk * d * p.itemsize
+    found = [stream("load", "cache_lengths", heads * blocks * splits * 4)]
+    found += [Flow("load", "q", splits * rows * d * p.itemsize, rows * d * p.itemsize)]
+    found += [
+        Flow("load", x, heads * read * d * p.itemsize, min(cache, heads * read * d * p.itemsize))
+        for x in ("k", "v")
+    ]
+    extra = rows * FP32
+    if splits > 1:
+        parts = splits * rows * FP32
+        found += [stream("store", "part_o", parts * d), stream("store", "part_lse", parts)]
+        found += [_if_fits("load", "part_lse", parts), _if_fits("load", "part_o", parts * d)]
+        extra += parts * (d + 1)
+    found += [stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32)]
+    scores *= heads
+    other = 5 * scores + splits * rows * (d + 3) * (3 if splits > 1 else 1)
+    return Pass(found, 4 * scores * d, other, scores + splits * rows, extra)
+
+
+def _sizes(p):
+    """Rows of Q, rows of K, elements of S: of all heads together."""
+    return p.B * p.Hq * p.Nq, p.B * p.Hkv * p.Nk, p.B * p.Hq * p.Nq * p.Nk
+
+
+def _if_fits(op, tensor, nbytes):
+    """What another kernel has just written: read from L2 where both it and its successor fit."""
+    return Flow(op, tensor, nbytes, 0, 2 * nbytes, nbytes)
+
+
+def _stays(op, tensor, nbytes, once, resident):
+    """What a program comes back to at every round."""
+    return Flow(op, tensor, nbytes, min(once, nbytes), resident, nbytes)
+
+
+def _heads_in_flight(in_flight, blocks, heads):
+    """Of how many heads programs run at the same time, at most: consecutive programs, blocks fastest."""
+    whole, part = divmod(in_flight, max(blocks, 1))
+    return min(whole + (part > 0), heads)
+
+
+def _heads_of_all_waves(in_flight, blocks, heads):
+    """Summed over waves of `in_flight` programs: the heads that each wave touches."""
+    programs = blocks * heads
+    return sum(
+        (min(first + in_flight, programs) - 1) // blocks - first // blocks + 1
+        for first in range(0, programs, in_flight)
+    )
+
+
+def _shared_reads(p, how, programs, blocks, keys_met, keys_seen):
+    """K and V as read by programs of query blocks, which come head by head."""
+    group, width = p.Hq // p.Hkv, p.D * p.itemsize
+    at_once = _heads_in_flight(how.in_flight, blocks * group, p.B * p.Hkv)
+    waves = _heads_of_all_waves(how.in_flight, blocks * group, p.B * p.Hkv)
+
+    def flow(name, tensors):
+        n = keys_seen * width
+        return Flow("load", name, keys_met * width, p.B * p.Hkv * n, at_once * tensors * n, waves * n)
+
+    return flow
