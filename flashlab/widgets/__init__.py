@@ -5,7 +5,12 @@ import importlib
 from flashlab.errors import unknown_name
 
 _HOME = {
+    "BlockSchedule": "block_schedule",
+    "MemoryMap": "memory_map",
+    "Roofline": "roofline",
     "SoftmaxStepper": "softmax_stepper",
+    "TileBudget": "tile_budget",
+    "TilePlayer": "tile_player",
 }
 
 __all__ = sorted(_HOME)

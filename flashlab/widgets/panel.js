@@ -10,7 +10,7 @@ const control = {
     .map(([value, name]) => `<option value="${esc(value)}">${esc(name)}</option>`).join("")}</select></label>`,
   check: (f) => `<label><input type="checkbox" data-field="${f.name}"> ${esc(f.label)}</label>`,
   // Few choices side by side.
-  radio: (f, id) => `<span class="radio" role="radiogroup" aria-label="${esc(f.label)}">${f.choices
+  radio: (f, id) => `<span class="radio" role="radiogroup" aria-label="${esc(f.label)}">${f.named ? `<span>${esc(f.label)}:</span>` : ""}${f.choices
     .map(([value, name]) => `<label><input type="radio" name="${id}${f.name}" data-field="${f.name}" value="${esc(value)}"> ${esc(name)}</label>`).join("")}</span>`,
 };
 
