@@ -80,12 +80,28 @@ def run_host(args):
     return host.run()
 
 
+def run_traffic(args):
+    """Bytes that the GPU's counters saw, beside the model."""
+    from flashlab.bench import traffic
+
+    return traffic.run()
+
+
+def run_schedule(args):
+    """Times of grids and orders, beside the model."""
+    from flashlab.bench import schedule
+
+    return schedule.run()
+
+
 SUITES = {
     "kernels": run_kernels,
     "decode": run_decode,
     "memory": run_memory,
     "host": run_host,
     "tune": run_tune,
+    "traffic": run_traffic,
+    "schedule": run_schedule,
 }
 
 
