@@ -19,13 +19,11 @@ import triton.language as tl
 
 from flashlab.kernels.launch import LOG2_E, TABLE, Config, config_for, constants, launch, must_upcast
 from flashlab.kernels.primitives import weights
+from flashlab.splits import choose_splits, rows_of_tile
 
 LOG_2_E = tl.constexpr(LOG2_E)
 LN_2 = tl.constexpr(1 / LOG2_E)
 INTERPRETED_SMS = 8  # the interpreter has no SMs: split as if it had a few
-MIN_KEYS = 512  # up to here a second kernel costs more than splitting saves
-KEYS_OF_A_SPLIT = 128  # at least
-FULL = 0.95  # of the fullest waves is full enough
 
 # block_q: the most rows of a tile; a tile has the next power of two of its rows, at least 16. What counts is
 # how many bytes are on their way: on Hopper a K and a V tile are 32 KB together, three such pairs are on
@@ -40,24 +38,6 @@ TABLE.update(
         (89, 4, "decode"): {64: Config(16, 32, 8, 2), 128: Config(16, 16, 4, 2), 256: Config(16, 16, 4, 2)},
     }
 )
-
-
-def choose_splits(batch, kv_heads, row_blocks, keys, sms):
-    """Into how many parts the keys are split: from shapes and the number of SMs only.
-
-    The smallest number whose waves are about as full as they can be with at most two programs on an SM; 1 if
-    there are programs enough without splitting, or few keys. `row_blocks`: tiles of packed query rows.
-    """
-    programs = batch * kv_heads * row_blocks
-    if programs == 0 or programs >= sms or keys <= MIN_KEYS:
-        return 1
-    most = max(1, min(2 * sms // programs, keys // KEYS_OF_A_SPLIT))
-
-    def fullness(splits):
-        return splits * programs / (-(-splits * programs // sms) * sms)
-
-    best = max(map(fullness, range(1, most + 1)))
-    return next(splits for splits in range(1, most + 1) if fullness(splits) >= FULL * best)
 
 
 @triton.jit
@@ -226,7 +206,7 @@ def fit(config, rows, paged):
     More than 16 rows need the registers of 8 warps; on the way from a block table to the keys the compiler
     spends two stages.
     """
-    block_q = min(config.block_q, max(16, triton.next_power_of_2(rows)))
+    block_q = rows_of_tile(rows, config.block_q)
     warps = config.num_warps if block_q == 16 else max(8, config.num_warps)
     stages = config.num_stages + 2 if paged else config.num_stages
     return config._replace(block_q=block_q, num_warps=warps, num_stages=stages)

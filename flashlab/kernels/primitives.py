@@ -69,6 +69,7 @@ def row_range(
     if CAUSAL is not None:
         start = tl.maximum(first_key - shift, 0) // BLOCK_Q * BLOCK_Q
         full = (tl.maximum(first_key + BLOCK_K - 1 - shift, 0) + BLOCK_Q - 1) // BLOCK_Q * BLOCK_Q
+        start = tl.where(first_key - shift < num_queries, start, num_queries)  # no row sees the block
     start = tl.where(first_key < num_keys, start, num_queries)  # a block of padding has nothing to do
     full = tl.where(first_key < num_keys, full, num_queries)
     return start, tl.maximum(tl.minimum(full, num_queries), start)
