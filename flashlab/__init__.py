@@ -25,6 +25,7 @@ _HOME = {
     "show_source": "learn",
     "lang": "text",
     "SoftmaxStepper": "widgets",
+    "TilePlayer": "widgets",
 }
 _MODULES = (
     "bench checks data doctor errors gpus interpreter kernels learn memory online_softmax ops problem progress "

@@ -1,0 +1,334 @@
+// The picture of TilePlayer; tile_frames.js (states, words) and tile_layout.js (places) stand in front of this file.
+// Position p: bytes moved (each trace as far as that goes) or steps done. Two canvases a player: tiles in memory, painted
+// when they change, and over them what is drawn anew in each frame. Python hears of positions where the reader stops.
+
+const esc = (s) => String(s).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+const icon = (d) => `<svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path d="${d}" fill="currentColor"/></svg>`;
+const ICONS = {
+  home: icon("M3 3h2v10H3zM13 3v10L6 8z"), back: icon("M11 3v10L4 8z"), play: icon("M4 2l9 6-9 6z"),
+  pause: icon("M4 3h3v10H4zM9 3h3v10H9z"), forward: icon("M5 3v10l7-5z"), end: icon("M11 3h2v10h-2zM3 3v10l7-5z"),
+};
+const INKS = ["ink", "soft", "page", "card", "line", "read", "read-ink", "write", "write-ink", "made", "made-ink"];
+const RECENT = 8, ROW = 18, FONT = '12px system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif';
+const PAINT = { load: "read", store: "write" };
+
+function canvas2d(node, w, h) {
+  const dpr = Math.min(2, devicePixelRatio || 1), c = node.getContext("2d");
+  Object.assign(node, { width: Math.round(w * dpr), height: Math.round(h * dpr) });
+  node.style.height = `${h}px`;
+  c.setTransform(dpr, 0, 0, dpr, 0, 0);
+  c.font = FONT;
+  return c;
+}
+
+// One player: its trace, its state, its two canvases.
+function stage(section, trace, name, s, most) {
+  const $ = (q) => section.querySelector(q), state = begin(trace);
+  let base, top, W = 0, H = 0, places, chip, ink;
+  const cellBox = (t, c) => {
+    const b = places.get(t), i = Math.floor(c / b.tensor.cols), j = c % b.tensor.cols;
+    return [b.xs[j], b.ys[i], b.xs[j + 1] - b.xs[j], b.ys[i + 1] - b.ys[i]];
+  };
+  const strength = (count) => 0.22 + (0.78 * Math.log2(1 + count)) / Math.log2(1 + most);
+  function paintCell(t, c) {
+    if (!places.has(t)) return;
+    const [x, y, w, h] = cellBox(t, c), gap = Math.min(w, h) > 5 ? 1 : 0, ghost = trace.tensors[t].place === "ghost";
+    const reads = state.reads[t][c], writes = state.writes[t][c], made = ghost && state.made[t][c];
+    base.globalAlpha = 1;
+    base.fillStyle = ghost ? ink.card : ink.page;
+    base.fillRect(x, y, w - gap, h - gap);
+    if (made) ((base.globalAlpha = 0.3), (base.fillStyle = ink.made), base.fillRect(x, y, w - gap, h - gap));
+    const half = reads && writes ? Math.round(w / 2) : 0;
+    if (writes) ((base.globalAlpha = strength(writes)), (base.fillStyle = ink.write), base.fillRect(x, y, half || w - gap, h - gap));
+    if (reads) ((base.globalAlpha = strength(reads)), (base.fillStyle = ink.read), base.fillRect(x + half, y, w - gap - half, h - gap));
+  }
+  function paintAll() {
+    base.clearRect(0, 0, W, H);
+    const card = (y, h, label) => {
+      base.globalAlpha = 1;
+      ((base.fillStyle = ink.card), base.fillRect(0, y, W, h));
+      ((base.strokeStyle = ink.line), base.strokeRect(0.5, y + 0.5, W - 1, h - 1));
+      ((base.fillStyle = ink.ink), (base.textAlign = "left"), (base.font = `600 ${FONT}`), base.fillText(label, PAD, y + 18), (base.font = FONT));
+    };
+    card(0, chip.top - 8, s[section.dataset.level === "hbm" ? "memory_l2" : "memory"]);
+    card(chip.top, H - chip.top, s.chip);
+    for (const [t, b] of places) {
+      const ghost = b.tensor.place === "ghost", label = b.label.lines ?? [ghost ? fill(s.never, { tensor: pretty(b.tensor.name) }) : pretty(b.tensor.name)];
+      for (let c = 0; c < b.tensor.cells; c++) paintCell(t, c);
+      base.globalAlpha = 1;
+      base.strokeStyle = ghost ? ink.soft : ink.soft;
+      base.setLineDash(ghost ? [4, 3] : []);
+      base.strokeRect(b.x - 1.5, b.y - 1.5, b.xs.at(-1) - b.x + 2, b.ys.at(-1) - b.y + 2);
+      base.setLineDash([]);
+      ((base.fillStyle = ghost ? ink.soft : ink.ink), (base.textAlign = b.label.align));
+      label.forEach((text, i) => base.fillText(text, b.label.x, b.label.y - (label.length - 1 - i) * (LINE - 2)));
+    }
+  }
+  const middle = ([x, y, w, h]) => [x + w / 2, y + h / 2];
+  function arrow([x0, y0], [x1, y1], colour) {
+    const a = Math.atan2(y1 - y0, x1 - x0), tip = (d) => [x1 - 9 * Math.cos(a + d), y1 - 9 * Math.sin(a + d)];
+    ((top.strokeStyle = top.fillStyle = colour), (top.lineWidth = 2));
+    (top.beginPath(), top.moveTo(x0, y0), top.lineTo(x1, y1), top.stroke());
+    (top.beginPath(), top.moveTo(x1, y1), top.lineTo(...tip(0.45)), top.lineTo(...tip(-0.45)), top.fill());
+  }
+  function drawSlot(t, e) {
+    const b = chip.slots.get(t.index), slot = state.slots[t.index], full = slot.cell >= 0, kept = full && isKept(state, t, e);
+    const how = kept ? "kept" : slot.how, colour = { load: "read", store: "write", kept: "page" }[how] ?? "made";
+    top.globalAlpha = 1;
+    ((top.fillStyle = full ? ink.page : ink.card), top.fillRect(b.x, b.y, b.w, b.h));
+    if (full && colour !== "page") ((top.globalAlpha = 0.35), (top.fillStyle = ink[colour]), top.fillRect(b.x, b.y, b.w, b.h), (top.globalAlpha = 1));
+    ((top.strokeStyle = full ? ink[`${colour}-ink`] ?? ink.ink : ink.line), (top.lineWidth = full ? 1.5 : 1), top.setLineDash(full ? [] : [3, 3]));
+    (top.strokeRect(b.x + 0.5, b.y + 0.5, b.w - 1, b.h - 1), top.setLineDash([]));
+    ((top.textAlign = "center"), (top.fillStyle = full ? ink.ink : ink.soft));
+    const label = full ? `${pretty(t.name)} ${tileName(t, slot.cell)}` : pretty(t.name);
+    (top.fillText(label, b.x + b.w / 2, b.y + (full ? 17 : 25), b.w - 6));
+    if (full) top.fillText(s[`how_${how}`] ?? "", b.x + b.w / 2, b.y + 33, b.w - 6);
+  }
+  function draw(still) {
+    top.clearRect(0, 0, W, H);
+    const now = state.at - 1;
+    for (let e = Math.max(0, now - RECENT + 1); e <= now; e++) { // what has just moved, fading
+      const t = trace.tensor[e], op = trace.kinds[trace.kind[e]][0];
+      if (!PAINT[op] || !places.has(t)) continue;
+      const [x, y, w, h] = cellBox(t, trace.cell[e]);
+      ((top.globalAlpha = Math.max(0.15, 1 - (now - e) / RECENT)), (top.strokeStyle = ink[`${PAINT[op]}-ink`]), (top.lineWidth = 2));
+      top.strokeRect(x - 1, y - 1, w + 1, h + 1);
+    }
+    for (const t of trace.tensors) { // the tile of S and P that is on chip, where it would lie
+      const slot = state.slots[t.index], b = places.get(t.index);
+      if (t.kind !== "square" || slot.cell < 0 || !b) continue;
+      const [x, y, w, h] = cellBox(t.index, slot.cell);
+      if (t.place === "ghost") ((top.globalAlpha = 0.9), (top.fillStyle = ink.made), top.fillRect(x, y, w, h));
+      ((top.globalAlpha = 1), (top.strokeStyle = ink["made-ink"]), (top.lineWidth = 1.5), top.strokeRect(x - 0.5, y - 0.5, w + 1, h + 1));
+    }
+    for (const t of trace.tensors) if (!chip.slots.get(t.index).borrowed) drawSlot(t, now);
+    const e = lastMove(trace, state.at);
+    if (e >= 0 && now - e < 4 && places.has(trace.tensor[e])) {
+      const op = trace.kinds[trace.kind[e]][0], slot = chip.slots.get(trace.tensor[e]);
+      const far = middle(cellBox(trace.tensor[e], trace.cell[e])), near = [slot.x + slot.w / 2, slot.y];
+      top.globalAlpha = 1;
+      arrow(...(op === "load" ? [far, near] : [near, far]), ink[`${PAINT[op]}-ink`]);
+    }
+  }
+  return {
+    trace, state, name, section,
+    height: (w) => memoryLayout(trace, w).height,
+    resize(w, memoryHeight, colours) {
+      ((W = w), (ink = colours), (places = memoryLayout(trace, w).boxes));
+      ((chip = { top: memoryHeight + 8, ...chipLayout(trace, w, memoryHeight + 8) }), (H = chip.top + chip.height));
+      $(".stage").style.height = `${H}px`;
+      ((base = canvas2d($(".base"), W, H)), (top = canvas2d($(".top"), W, H)));
+      (paintAll(), draw());
+    },
+    show(n) { // the state after n events
+      if (seek(trace, state, n, (t, c) => paintCell(t, c))) paintAll();
+      draw();
+    },
+  };
+}
+
+function render({ model, el }) {
+  const s = model.get("strings"), fault = model.get("fault"), given = model.get("players"), l2 = model.get("l2");
+  const still = matchMedia("(prefers-reduced-motion: reduce)"), darkness = matchMedia("(prefers-color-scheme: dark)");
+  const root = document.createElement("div");
+  Object.assign(root, { className: "fl-widget fl-player", role: "group", ariaLabel: s.name });
+  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab would scroll the notebook on space
+  el.append(root);
+  if (fault) {
+    root.innerHTML = `<p class="fault" role="status">${esc(fault)}</p>`;
+    return () => root.remove();
+  }
+  const traces = given.map((g) => open(g.trace)), ends = traces.map(totals);
+  const nameOf = (i) => s.names[given[i].name.toLowerCase()] ?? given[i].name;
+  const most = Math.max(...ends.map((e) => e.most));
+  const order = [...new Set(traces.flatMap((t) => t.tensors.filter((x) => x.place !== "chip").map((x) => x.name)))].sort((a, b) => rankOf(a) - rankOf(b));
+  const hasL2 = given.every((g) => g.hbm) && l2.size;
+  let sync = model.get("sync"), p = model.get("position"), level = hasL2 ? model.get("level") : "sm", committed = p;
+  let playing = false, table = false, raf = 0, before = 0, W = 0, ink = {}, told = 0, speed = 1, fresh = true;
+  const last = () => (sync === "step" ? Math.max(...traces.map((t) => t.n)) : Math.max(...traces.map((t) => t.total[t.n])));
+
+  root.innerHTML = `
+    <output class="title"></output><p class="setting">${esc(model.get("setting"))}</p>
+    <div class="board" data-players="${traces.length}">${traces.map((t, i) => `<section>
+      <div class="head"><b>${esc(nameOf(i))}</b><span class="count"></span></div><div class="race" aria-hidden="true"><i class="full"></i><i class="sofar"></i></div>
+      <div class="stage" role="img"><canvas class="base" aria-hidden="true"></canvas><canvas class="top" aria-hidden="true"></canvas></div>
+      <p class="now"></p>
+      <div class="by"><span>${esc(s.by_tensor)}</span><span class="key"><i class="r"></i>${esc(s.read)} <i class="w"></i>${esc(s.written)}</span></div><canvas class="bars" aria-hidden="true"></canvas></section>`).join("")}</div>
+    <div class="table" hidden></div>
+    <div class="controls">
+      ${["home", "back", "play", "forward", "end"].map((b) => `<button type="button" data-do="${b}" ${/home|end/.test(b) ? `aria-label="${esc(s[b])}" title="${esc(s[b])}"` : ""}>${ICONS[b]}${/home|end/.test(b) ? "" : `<span>${esc(s[b])}</span>`}</button>`).join("")}
+      <input type="range" min="0" step="any" aria-label="${esc(s.scrub)}">
+      <label>${esc(s.speed)} <select name="speed">${[0.25, 0.5, 1, 2, 4].map((x) => `<option value="${x}" ${x === 1 ? "selected" : ""}>${x}×</option>`).join("")}</select></label></div>
+    <div class="foot"><button type="button" data-do="table">${esc(s.as_table)}</button><span>${esc(s.keys_help)}</span><span class="picks">
+      ${hasL2 ? `<label><input type="checkbox" name="l2"> ${esc(fill(s.l2, { size: l2.size, gpu: l2.gpu }))}</label>` : ""}
+      ${traces.length > 1 ? `<label>${esc(s.sync)} <select name="sync"><option value="bytes">${esc(s.by_bytes)}</option><option value="step">${esc(s.by_step)}</option></select></label>` : ""}</span></div>`;
+  const $ = (q) => root.querySelector(q), $$ = (q) => [...root.querySelectorAll(q)];
+  const scrub = $("input[type=range]"), title = $(".title");
+  const stages = $$("section").map((node, i) => stage(node, traces[i], nameOf(i), s, most));
+  const parts = $$("section").map((node) => ({ count: node.querySelector(".count"), full: node.querySelector(".full"), sofar: node.querySelector(".sofar"), now: node.querySelector(".now"), picture: node.querySelector(".stage"), bars: node.querySelector(".bars") }));
+  if ($("[name=sync]")) $("[name=sync]").value = sync;
+  if ($("[name=l2]")) $("[name=l2]").checked = level === "hbm";
+
+  // Bytes as this level counts them: an L2 lets a tensor's share through, spread evenly over its run.
+  const behind = (i, name, moved) => {
+    if (level === "sm") return moved;
+    const t = traces[i].index.get(name), all = t === undefined ? 0 : ends[i].read[t] + ends[i].written[t];
+    return all ? (moved * (given[i].hbm[name] ?? 0)) / all : 0;
+  };
+  const sum = (i, read, written) => traces[i].tensors.reduce((a, t) => a + behind(i, t.name, read[t.index] + written[t.index]), 0);
+  let finals, scale;
+  function measure() { // what depends on the level only
+    finals = ends.map((e, i) => sum(i, e.read, e.written));
+    scale = Math.max(1, ...traces.flatMap((t, i) => t.tensors.map((x) => behind(i, x.name, ends[i].read[x.index] + ends[i].written[x.index]))));
+    const ghosts = (t) => t.tensors.filter((x) => x.place === "ghost").map((x) => x.name);
+    title.textContent = finding(given.map((g, i) => ({ name: g.name, sum: finals[i], ghosts: ghosts(traces[i]) })), s, level === "hbm" && fill(s.l2_level, { size: l2.size }));
+    parts.forEach((x, i) => (x.full.style.transform = `scaleX(${finals[i] / Math.max(...finals)})`));
+    $$("section").forEach((node) => (node.dataset.level = level));
+    scrub.max = last();
+  }
+  function drawBars(i) {
+    const c = parts[i].context, { state, trace } = stages[i], from = 58, to = W - 66;
+    c.clearRect(0, 0, W, ROW * order.length);
+    order.forEach((name, r) => {
+      const t = trace.index.get(name), y = r * ROW, x = trace.tensors[t], moved = t === undefined ? 0 : ends[i].read[t] + ends[i].written[t];
+      ((c.globalAlpha = 1), (c.fillStyle = moved ? ink.ink : ink.soft), (c.textAlign = "left"), c.fillText(pretty(name), 0, y + 13));
+      if (!moved) return x?.place === "ghost" ? c.fillText(fill(s.never, { tensor: pretty(name) }), from, y + 13) : c.fillText("–", from, y + 13);
+      const long = (b) => (behind(i, name, b) / scale) * (to - from), a = long(state.read[t]), b = long(state.written[t]);
+      ((c.globalAlpha = 0.22), (c.fillStyle = ink.read), c.fillRect(from, y + 3, long(ends[i].read[t]), 12));
+      ((c.fillStyle = ink.write), c.fillRect(from + long(ends[i].read[t]), y + 3, Math.max(1, long(ends[i].written[t])), 12));
+      ((c.globalAlpha = 1), (c.fillStyle = ink.read), c.fillRect(from, y + 3, a, 12));
+      ((c.fillStyle = ink.write), c.fillRect(from + a, y + 3, b, 12));
+      ((c.fillStyle = ink.ink), (c.textAlign = "right"), c.fillText(bytes(behind(i, name, state.read[t] + state.written[t])), W, y + 13));
+    });
+  }
+  function words(all) { // ten times a second while playing: nobody reads faster
+    stages.forEach(({ trace, state }, i) => {
+      const n = state.at, e = sync === "bytes" ? lastMove(trace, n) : n - 1;
+      const said = n === trace.n ? s.done : sentence(trace, state, s, e);
+      parts[i].now.textContent = said;
+      drawBars(i);
+      if (all) parts[i].picture.setAttribute("aria-label", fill(s.picture, { name: nameOf(i), now: parts[i].count.textContent, sentence: said }));
+    });
+    if (all) scrub.setAttribute("aria-valuetext", parts.map((x, i) => `${nameOf(i)}: ${x.now.textContent}`).join("; "));
+  }
+  function draw() {
+    stages.forEach((one, i) => {
+      one.show(sync === "bytes" ? eventsAt(one.trace, p) : Math.min(one.trace.n, Math.floor(p)));
+      const now = sum(i, one.state.read, one.state.written);
+      parts[i].count.textContent = fill(s.of, { now: bytes(now), all: bytes(finals[i]) });
+      parts[i].sofar.style.transform = `scaleX(${now / Math.max(...finals)})`;
+    });
+    scrub.value = p;
+    const time = performance.now();
+    if (!playing || time - told > 100) ((told = time), words(!playing));
+    if (playing) return;
+    $("[data-do=home]").disabled = $("[data-do=back]").disabled = p <= 0;
+    $("[data-do=end]").disabled = $("[data-do=forward]").disabled = p >= last();
+  }
+  function resize(force) {
+    const w = Math.floor($(".stage").getBoundingClientRect().width);
+    if (!w || (w === W && !force)) return;
+    W = w;
+    const probe = document.createElement("i");
+    root.append(probe);
+    for (const name of INKS) (probe.style.color = `var(--fl-${name})`), (ink[name] = getComputedStyle(probe).color);
+    probe.remove();
+    const tall = Math.max(...stages.map((one) => one.height(W)));
+    stages.forEach((one, i) => {
+      one.resize(W, tall, { ...ink });
+      parts[i].context = canvas2d(parts[i].bars, W, ROW * order.length);
+    });
+    draw();
+  }
+  function drawTable() {
+    const cells = (list) => list.map((x) => `<td>${x}</td>`).join("");
+    $(".table").innerHTML = traces.map((t, i) => {
+      const head = ["t_tensor", "t_read", "t_written", "t_total", ...(hasL2 ? ["t_hbm"] : [])].map((k) => `<th scope="col">${esc(s[k])}</th>`).join("");
+      const through = (name) => (hasL2 ? [bytes(given[i].hbm[name] ?? 0)] : []);
+      const rows = order.filter((n) => t.index.has(n)).map((n) => {
+        const x = t.index.get(n), [r, w] = [ends[i].read[x], ends[i].written[x]];
+        return `<tr><th scope="row">${esc(pretty(n))}</th>${r + w ? cells([bytes(r), bytes(w), bytes(r + w), ...through(n)]) : cells([esc(fill(s.never, { tensor: pretty(n) })), "0 B", "0 B", ...through(n)])}</tr>`;
+      });
+      const all = [ends[i].read, ends[i].written].map((x) => x.reduce((a, b) => a + b, 0)), l2All = hasL2 ? [bytes(Object.values(given[i].hbm).reduce((a, b) => a + b, 0))] : [];
+      return `<table><caption>${esc(fill(s.t_caption, { name: nameOf(i) }))}</caption><thead><tr>${head}</tr></thead><tbody>${rows.join("")}<tr class="sum"><th scope="row">${esc(s.t_total)}</th>${cells([bytes(all[0]), bytes(all[1]), bytes(all[0] + all[1]), ...l2All])}</tr></tbody></table>`;
+    }).join("");
+  }
+  const commit = () => {
+    if (p !== committed) (model.set("position", (committed = p)), model.save_changes());
+  };
+  const jump = (to) => ((p = Math.max(0, Math.min(last(), to))), draw());
+  function play(on, tell = true) {
+    playing = on;
+    cancelAnimationFrame(raf);
+    $("[data-do=play]").innerHTML = `${ICONS[on ? "pause" : "play"]}<span>${esc(s[on ? "pause" : "play"])}</span>`;
+    if (!on) return draw(), tell && ((p = Math.round(p)), commit());
+    if (p >= last() || fresh) p = 0;
+    fresh = false;
+    before = performance.now();
+    const events = Math.max(...traces.map((t) => t.n)), whole = 1000 * Math.max(6, Math.min(30, 0.5 * events)); // ms at speed 1
+    const frame = (now) => {
+      const dt = Math.min(100, Math.max(0, now - before));
+      p = Math.min(last(), p + (last() * speed * dt) / whole);
+      before = now;
+      if (p >= last()) return play(false);
+      draw();
+      raf = requestAnimationFrame(frame);
+    };
+    const leap = () => { // reduced motion: twenty pictures instead of a film
+      p = Math.min(last(), p + last() / 20);
+      if (p >= last()) return play(false);
+      draw();
+      raf = requestAnimationFrame(() => setTimeout(() => playing && leap(), 1000 / speed));
+    };
+    still.matches ? leap() : (raf = requestAnimationFrame(frame));
+  }
+  const halt = () => (playing && play(false, false), (fresh = false));
+  const step = (way) => (halt(), jump(nextPosition(traces, sync, p, way)), commit());
+  const act = {
+    home: () => (halt(), jump(0), commit()), end: () => (halt(), jump(last()), commit()),
+    back: () => step(-1), forward: () => step(1), play: () => play(!playing),
+    table: () => {
+      table = !table;
+      ($(".board").hidden = table), ($(".table").hidden = !table);
+      $("[data-do=table]").textContent = table ? s.as_picture : s.as_table;
+      if (table) drawTable();
+    },
+  };
+  root.addEventListener("click", (e) => act[e.target.closest("[data-do]")?.dataset.do]?.());
+  root.addEventListener("keydown", (e) => {
+    const tag = e.target.tagName, name = { ArrowRight: "forward", ArrowLeft: "back", Home: "home", End: "end", " ": "play" }[e.key];
+    if (!name || e.ctrlKey || e.metaKey || e.altKey || tag === "SELECT") return;
+    if (name === "play" && (tag === "BUTTON" || e.target.type === "checkbox")) return; // their own key
+    (e.preventDefault(), e.stopPropagation(), act[name]());
+  });
+  scrub.addEventListener("input", () => (halt(), jump(+scrub.value)));
+  root.addEventListener("change", (e) => {
+    const name = e.target.name;
+    if (e.target === scrub) return jump(Math.round(p)), commit();
+    if (name === "speed") return void (speed = +e.target.value);
+    if (name === "l2") model.set("level", (level = e.target.checked ? "hbm" : "sm"));
+    else if (name === "sync") {
+      const share = p / last();
+      (halt(), (sync = e.target.value), (p = Math.round(share * last())), model.set("sync", sync), model.set("position", (committed = p)));
+    } else return;
+    model.save_changes();
+    (measure(), resize(true));
+  });
+  const heard = () => {
+    const n = model.get("position");
+    if (n === committed) return;
+    if (playing) play(false, false); // Python has just said where to be
+    ((fresh = false), (committed = n), jump(n));
+  };
+  model.on("change:position", heard);
+  const size = new ResizeObserver(() => resize()), repaint = () => resize(true), theme = new MutationObserver(repaint);
+  (size.observe($(".board")), darkness.addEventListener("change", repaint));
+  for (const node of [document.documentElement, document.body]) theme.observe(node, { attributeFilter: ["data-jp-theme-light", "class"] });
+  (measure(), resize(true));
+  return () => {
+    (cancelAnimationFrame(raf), (playing = false), size.disconnect(), theme.disconnect(), darkness.removeEventListener("change", repaint));
+    (model.off("change:position", heard), root.remove());
+  };
+}
+
+export default { render };
