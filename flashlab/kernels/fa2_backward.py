@@ -70,18 +70,16 @@ def add_query_block(
     """What query block `first` adds to dk and dv of a key block. Tiles of scores stand transposed:
     [keys, rows].
     """
-    # FA2 Alg. 2, line 9: load Q_i, dO_i, L_i, D_i
+    # FA2 Alg. 2, line 9: load Q_i, dO_i, L_i, D_i (the last two where they are needed: fewer registers)
     # [BLOCK_Q, BLOCK_D]
     q = load_tile(q_ptr, q_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
     do = load_tile(do_ptr, do_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
-    # [BLOCK_Q]
-    lse = log2_sum(lse_ptr, batch_head, first, num_queries, BLOCK_Q)
-    delta = load_row_numbers(delta_ptr, batch_head, first, num_queries, BLOCK_Q, 0.0)
     rows = first + tl.arange(0, BLOCK_Q)
     # FA2 Alg. 2, line 10: S = Q_i K_j^T
     # [BLOCK_K, BLOCK_Q]
     scores = tl.dot(k, tl.trans(q), input_precision=PRECISION)
     # FA2 Alg. 2, line 11: P = exp(S - L_i)
+    lse = log2_sum(lse_ptr, batch_head, first, num_queries, BLOCK_Q)  # [BLOCK_Q]
     p = tl.exp2(scores * qk_scale - lse[None, :])
     if MASKED:
         seen = visible(rows[None, :], keys[:, None], num_keys, shift, CAUSAL) & (rows < num_queries)[None, :]
@@ -96,6 +94,7 @@ def add_query_block(
     if dropout is not None:
         dp = drop(dp, dropout, batch_head, rows[None, :], keys[:, None])
     # FA2 Alg. 2, line 14: dS = P * (dP - D_i)
+    delta = load_row_numbers(delta_ptr, batch_head, first, num_queries, BLOCK_Q, 0.0)  # [BLOCK_Q]
     ds = p * (dp - delta[None, :])
     if MASKED:
         ds = tl.where(seen, ds, 0.0)  # 0 * nan is nan
