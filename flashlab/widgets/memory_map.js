@@ -37,8 +37,9 @@ function curves(state, card, s, W, ends) {
     const n = lowN * (highN / lowN) ** places.reduce((p, c) => (Math.abs(p - here) < 0.2 ? c : p)), px = x(n), py = y(grow(a, n));
     out += say(px + (up ? -8 : 8), py + (up ? -8 : 20), `halo strong ${up ? "end" : ""}`, s[a]);
     if (ends[a] >= lowN && ends[a] < highN) {
-      const ex = x(ends[a]), flip = up ? ex > L + 330 : ex > W - 190;
-      out += `<circle class="stop ${a}" cx="${ex}" cy="${full}" r="5"/>` + say(ex + (flip ? -9 : 9), full + (up ? -8 : 20), `halo ${flip ? "end" : ""}`, fill(s.ends, { n: whole(ends[a]) }));
+      const ex = x(ends[a]), apart = up || Math.abs(ex - x(Math.max(ends.standard, lowN))) > 330, flip = up ? ex > L + 330 : ex > L + 190;
+      const words = fill(s.ends, { n: whole(ends[a]) }), dy = apart ? -8 : 44;
+      out += `<circle class="stop ${a}" cx="${ex}" cy="${full}" r="5"/>` + say(ex + (flip ? -9 : 9), full + dy, `halo ${flip ? "end" : ""}`, words);
     }
   }
   const now = Object.fromEntries(BOTH.map((a) => [a, grow(a, state.Nk)])), near = Math.abs(y(now.standard) - y(now.fa)) < 34;
