@@ -155,11 +155,11 @@ CLAIM = """
 id = "K15"
 verdict = "false"
 sources = ["A source."]
-run = "grid(B=1, H=16, N=16384, algorithm='fa1')"
+questions = ["E03"]
 text = {en = "Version 1 was parallel over the sequence.", zh = "一代按序列并行。"}
 correction = {en = "Over batch and heads.", zh = "按 batch 和头。"}
 polite = {en = "I think it was batch and heads.", zh = "我记得是 batch 和头。"}
-check = {en = "Count the blocks.", zh = "数一数块。"}
+check = {en = "Count the blocks.", zh = "数一数块。", code = "print(16)", shows = "16"}
 """
 
 

@@ -181,7 +181,9 @@ def claim(raw, lang, values):
         id=raw["id"],
         verdict=raw["verdict"],
         sources=tuple(raw["sources"]),
-        run=raw.get("run", ""),
+        code=raw["check"].get("code", "").strip(),
+        shows=raw["check"].get("shows", "").strip(),
+        questions=tuple(raw.get("questions", ())),
         anchor=raw.get("anchor", ""),
         lang=lang,
         **{

@@ -120,8 +120,8 @@ class Claim:
     """One of the 46 claims of the interview card, in our words.
 
     `verdict`: "true" | "partly" | "false"; `polite`: one sentence that corrects it in the room; `check`:
-    where the learner can see it fail (text); `run`: an expression that shows it, or ""; `anchor`: a lesson
-    cell or "".
+    where the learner can see it fail (text); `code`: a program that shows it and prints `shows`, or "";
+    `questions`: ids of the bank that treat it; `anchor`: a lesson cell or "".
     """
 
     id: str
@@ -131,6 +131,8 @@ class Claim:
     polite: str
     sources: tuple
     check: str
-    run: str = ""
+    code: str = ""
+    shows: str = ""
+    questions: tuple = ()
     anchor: str = ""
     lang: str = "en"

@@ -91,8 +91,8 @@ CLAIM = {
     "correction": TEXT,
     "polite": TEXT,
     "sources": STRINGS,
-    "check": TEXT,
-    "run": optional(str),
+    "check": {"en": str, "zh": str, "code": optional(str), "shows": optional(str)},
+    "questions": optional(STRINGS),
     "anchor": optional(str),
     "values": optional(dict),
 }
@@ -215,6 +215,8 @@ def claim_problems(raw, where):
         found += _one_of(raw["id"], model.CLAIM_IDS, f"{where}: id")
     if "verdict" in raw:
         found += _one_of(raw["verdict"], model.VERDICTS, f"{where}: verdict")
+    for id in raw.get("questions", []):
+        found += _one_of(id, model.IDS, f"{where}: questions")
     return found
 
 

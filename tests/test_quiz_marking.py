@@ -1,0 +1,32 @@
+"""Free answers are read for key points."""
+
+import pytest
+import quiz_cases
+
+from flashlab.quiz import bank_loader, marking
+
+
+@pytest.fixture
+def question(tmp_path):
+    return bank_loader.load("en", quiz_cases.write(tmp_path))[0]
+
+
+def test_a_point_needs_a_hit_in_every_group_of_its_terms(question):
+    assert marking.found(question, "one matrix for each BATCH and head, N²") == {"formula"}
+    assert marking.found(question, "one matrix for each head, N²") == set()
+    assert marking.found(question, "  ") == set() and marking.found(question, "8\u00a0GiB") == {"number"}
+
+
+def test_the_score_counts_musts_thrice_and_passing_needs_all_of_them(question):
+    assert marking.score(question, {"formula"}) == pytest.approx(3 / 7)
+    assert marking.passed(question, {"formula", "number"}) and not marking.passed(
+        question, {"number", "layer"}
+    )
+
+
+def test_what_was_missed_begins_with_the_musts(question):
+    assert [k.id for k in marking.missed(question, {"formula"})] == ["number", "layer"]
+
+
+def test_the_spoken_answer_says_all_its_musts(question):
+    assert marking.passed(question, marking.found(question, question.spoken))
