@@ -75,3 +75,37 @@ def sum_shared_heads(grad, shape):
         return grad
     *batch, heads, n, d = shape
     return grad.reshape(*batch, heads, grad.shape[-3] // heads, n, d).sum(-3)
+
+
+def dropout_mask(seed, B, H, Nq, Nk, p):
+    """Which weights dropout with probability p keeps: bool [B, H, Nq, Nk], the same on every machine.
+
+    Weight (b, h, i, j) is kept if the top 24 bits of philox4x32-10(seed; j, i, b * H + h, 0)[0], as a
+    fraction, are at least p. seed: an int that fits into 64 bits. Raises TypeError or ValueError.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise TypeError(f"expected seed to be an int, got {type(seed).__name__}")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"expected seed to fit into 64 bits, got {seed}")
+    if not 0 <= p <= 1:
+        raise ValueError(f"expected p from 0 to 1, got {p}")
+    head, row, key = (np.arange(n, dtype=np.uint64) for n in (B * H, Nq, Nk))
+    random = philox(int(seed), key, row[:, None], head[:, None, None], np.uint64(0))
+    return ((random >> np.uint64(8)) >= p * 2**24).reshape(B, H, Nq, Nk)
+
+
+def philox(seed, c0, c1, c2, c3):
+    """The first number of philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3")
+    for counters c0 to c3, arrays of 32-bit numbers as uint64 that broadcast.
+    """
+    low = np.uint64(0xFFFFFFFF)
+    k0, k1 = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    for _ in range(10):
+        product0, product2 = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c2 = (
+            (product2 >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            (product0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+        )
+        c1, c3 = product2 & low, product0 & low
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c0

@@ -93,3 +93,43 @@ def test_wrong_shapes_of_o_do_and_lse_are_named():
     o, lse = reference.attention(q, k, v)
     with pytest.raises(ValueError, match="expected o and do"):
         reference.attention_backward(q, k, v, o, lse[..., :2], do)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345678901, 2**63 - 1, -7, 2**64 - 1])
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 1.0])
+def test_the_dropout_mask_is_that_of_the_torch_twin(seed, p):
+    torch = pytest.importorskip("torch")
+    from flashlab.philox import dropout_mask
+
+    signed = torch.tensor([seed if seed < 2**63 else seed - 2**64])
+    mask = reference.dropout_mask(seed, 2, 3, 17, 33, p)
+    assert mask.dtype == bool and mask.shape == (2, 3, 17, 33)
+    assert (mask == dropout_mask(signed, 2, 3, 17, 33, p).numpy()).all()
+
+
+def test_philox_gives_the_published_numbers():
+    ones, zero = np.uint64(2**32 - 1), np.uint64(0)  # known answers of Random123, philox4x32 10
+    assert reference.philox(0, zero, zero, zero, zero) == 0x6627E8D5
+    assert reference.philox(2**64 - 1, ones, ones, ones, ones) == 0x408F276D
+    pi = (np.uint64(n) for n in (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344))
+    assert reference.philox(0x299F31D0A4093822, *pi) == 0xD16CFE09
+
+
+def test_the_dropout_mask_keeps_all_none_or_a_share():
+    assert (
+        reference.dropout_mask(3, 1, 2, 5, 7, 0).all() and not reference.dropout_mask(3, 1, 2, 5, 7, 1).any()
+    )
+    mask = reference.dropout_mask(5, 4, 8, 64, 64, 0.3)
+    assert abs(mask.mean() - 0.7) < 4 * np.sqrt(0.3 * 0.7 / mask.size)
+    assert (mask[0, 0] != mask[0, 1]).any() and (mask[0, 0] != mask[1, 0]).any()
+    assert reference.dropout_mask(5, 0, 2, 3, 0, 0.3).shape == (0, 2, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "says", "seed", "p"),
+    [(TypeError, "seed to be an int, got float", 1.5, 0.1), (ValueError, "64 bits", 2**64, 0.1),
+     (ValueError, "p from 0 to 1, got 1.5", 1, 1.5)],
+)  # fmt: skip
+def test_a_seed_or_share_that_does_not_fit_is_refused(error, says, seed, p):
+    with pytest.raises(error, match=says):
+        reference.dropout_mask(seed, 1, 1, 2, 2, p)
