@@ -14,11 +14,14 @@ FP32 = 4  # bytes of lse, m, l, delta and of running sums
 
 
 class How(NamedTuple):
-    """How a pass runs: programs at once, SMs of the GPU, parts of the keys (decode; None: choose)."""
+    """How a pass runs: programs at once, SMs of the GPU, parts of the keys (decode; None: choose); `tma`: a
+    program of a query block always loads whole key blocks, also those keys that none of its rows may see.
+    """
 
     in_flight: int = 132
     sms: int = 132
     splits: int | None = None
+    tma: bool = False
 
 
 class Flow(NamedTuple):
@@ -66,23 +69,23 @@ class Tiles:
         self.offset = causal_offset(p.causal, p.Nq, p.Nk)
         self.rows = [min(p.block_q, p.Nq - i) for i in range(0, p.Nq, p.block_q)]
         self.key_blocks = math.ceil(p.Nk / p.block_k)
-        self.last = [self.last_key_block(i) for i in range(len(self.rows))]
+        self.in_sight = [self.keys_in_sight(i) for i in range(len(self.rows))]
+        self.last = [math.ceil(keys / p.block_k) for keys in self.in_sight]  # key blocks that each one meets
 
-    def last_key_block(self, i):
-        """How many key blocks query block i meets (those not wholly above the diagonal)."""
+    def keys_in_sight(self, i):
+        """How many keys the last row of query block i may see."""
         if self.offset is None:
-            return self.key_blocks
+            return self.p.Nk
         last_row = min((i + 1) * self.p.block_q, self.p.Nq) - 1
-        return math.ceil(min(max(last_row + self.offset + 1, 0), self.p.Nk) / self.p.block_k)
+        return min(max(last_row + self.offset + 1, 0), self.p.Nk)
 
     def keys(self, blocks):
         """Rows of the first `blocks` key blocks."""
         return min(blocks * self.p.block_k, self.p.Nk)
 
-    @property
-    def keys_met(self):
-        """Rows of K loaded by all query blocks of one head together."""
-        return sum(map(self.keys, self.last))
+    def loaded(self, tma):
+        """Rows of K that each query block loads: up to the last one in sight; by TMA whole key blocks."""
+        return list(map(self.keys, self.last)) if tma else self.in_sight
 
     @property
     def rows_met(self):
@@ -91,13 +94,12 @@ class Tiles:
 
     @property
     def elements(self):
-        """Score elements computed in one head."""
-        return sum(r * self.keys(n) for r, n in zip(self.rows, self.last, strict=True))
+        """Score elements computed in one head, where key blocks are loaded whole."""
+        return self.elements_of(self.loaded(tma=True))
 
-    @property
-    def keys_seen(self):
-        """Rows of K that any query block loads."""
-        return self.keys(max(self.last, default=0))
+    def elements_of(self, keys):
+        """Score elements computed in one head, where query block i has loaded keys[i] rows of K."""
+        return sum(r * n for r, n in zip(self.rows, keys, strict=True))
 
 
 def standard_forward(p, how):
@@ -155,11 +157,12 @@ def fa1_forward(p, how):
 def fa2_forward(p, how):
     """Query blocks outside: each stays on chip until it has met its keys (FlashAttention-2, Algorithm 1)."""
     t, (rows, _, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
-    kv = _shared_reads(p, how, heads * len(t.rows), len(t.rows), heads * t.keys_met, t.keys_seen)
-    found = [stream("load", "q", rows * d * p.itemsize), kv("k", 2), kv("v", 2)]
+    keys = t.loaded(how.tma)
+    kv = _shared_reads(p, how, keys)
+    found = [stream("load", "q", rows * d * p.itemsize), kv("k"), kv("v")]
     found += [stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32)]
     # a score: scale, max, subtract, exp, sum; a row at each visit: 1 exp, 4 more, d products; d divisions
-    scores, met = heads * t.elements, heads * t.rows_met
+    scores, met = heads * t.elements_of(keys), heads * t.rows_met
     other = 5 * scores + met * (5 + d) + rows * (d + 3)
     return Pass(found, 4 * scores * d, other, scores + met, rows * FP32)
 
@@ -214,11 +217,12 @@ def fa2_dkdv(p, how):
 def fa2_dq(p, how):
     """dQ in a pass of its own: a program for each query block meets its key blocks once more."""
     t, (rows, _, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
-    kv = _shared_reads(p, how, heads * len(t.rows), len(t.rows), heads * t.keys_met, t.keys_seen)
+    keys = t.loaded(how.tma)
+    kv = _shared_reads(p, how, keys)
     found = [stream("load", x, rows * d * p.itemsize) for x in ("q", "do")]
-    found += [stream("load", x, rows * FP32) for x in ("lse", "delta")] + [kv("k", 2), kv("v", 2)]
+    found += [stream("load", x, rows * FP32) for x in ("lse", "delta")] + [kv("k"), kv("v")]
     found += [stream("store", "dq", rows * d * p.itemsize)]
-    scores = heads * t.elements
+    scores = heads * t.elements_of(keys)
     return Pass(found, 6 * scores * d, 5 * scores + rows * d, scores, 0)
 
 
@@ -286,14 +290,15 @@ def _heads_of_all_waves(in_flight, blocks, heads):
     )
 
 
-def _shared_reads(p, how, programs, blocks, keys_met, keys_seen):
-    """K and V as read by programs of query blocks, which come head by head."""
+def _shared_reads(p, how, keys):
+    """K and V as read by programs of query blocks, which come head by head; keys[i] rows by block i."""
     group, width = p.Hq // p.Hkv, p.D * p.itemsize
-    at_once = _heads_in_flight(how.in_flight, blocks * group, p.B * p.Hkv)
-    waves = _heads_of_all_waves(how.in_flight, blocks * group, p.B * p.Hkv)
+    at_once = _heads_in_flight(how.in_flight, len(keys) * group, p.B * p.Hkv)
+    waves = _heads_of_all_waves(how.in_flight, len(keys) * group, p.B * p.Hkv)
+    seen = max(keys, default=0) * width
 
-    def flow(name, tensors):
-        n = keys_seen * width
-        return Flow("load", name, keys_met * width, p.B * p.Hkv * n, at_once * tensors * n, waves * n)
+    def flow(name):
+        asked = p.B * p.Hq * sum(keys) * width
+        return Flow("load", name, asked, p.B * p.Hkv * seen, 2 * at_once * seen, waves * seen)  # 2: K and V
 
     return flow

@@ -89,13 +89,15 @@ def traffic(
     l2_bytes=None,
     in_flight=None,
     splits=None,
+    tma=False,
 ):
     """The `Traffic` of `algorithm` ("standard" | "fa1" | "fa2" | "decode") on a `flashlab.Problem`.
 
     `direction`: "forward" | "backward", for "fa2" also its passes "delta", "dkdv", "dq". Level "hbm" needs a
     `gpu` (name or GPU) or `l2_bytes`; `in_flight` is how many programs run at once (default: one on each SM).
     "decode" reads the problem as Nq new tokens, the last of Nk in the cache (whatever `causal` says), with
-    `splits` parts of the keys (default: what the kernel chooses for the GPU). Raises ValueError.
+    `splits` parts of the keys (default: what the kernel chooses for the GPU). `tma`: FA2 loads the key blocks on
+    the diagonal whole, as its kernels do with TMA descriptors. Raises ValueError.
     """
     if algorithm not in NAMES:
         raise unknown_name("algorithm", algorithm, NAMES)
@@ -110,7 +112,7 @@ def traffic(
             raise ValueError('level "hbm" needs the size of the L2 cache: pass gpu="H200" or l2_bytes=...')
         l2_bytes = gpu.l2_bytes
     sms = gpu.sms if gpu else 132
-    how = flows.How(in_flight or sms, sms, splits)
+    how = flows.How(in_flight or sms, sms, splits, tma)
     found, flops, other, exps, extra = [], 0, 0, 0, 0
     for part in ALGORITHMS[algorithm, direction]:
         result = part(problem, how)

@@ -72,10 +72,10 @@ class HBM:
         array, size = self.tensors[name]
         return np.arange(i * size, min((i + 1) * size, len(array)))
 
-    def load(self, name, i):
-        """Bring block i on chip."""
+    def load(self, name, i, end=None):
+        """Bring block i on chip, without its rows from `end` on, if given."""
         array, size = self.tensors[name]
-        tile = array[i * size : (i + 1) * size].copy()
+        tile = array[i * size : min((i + 1) * size, len(array) if end is None else end)].copy()
         self.note("load", name, (i,), elements=tile.size)
         return tile
 

@@ -49,11 +49,10 @@ def cases():
 
 
 def launch_case(case, device="cuda"):
-    """Launch the case's kernel once; returns its launch configuration."""
+    """Launch the case's kernel once."""
     import torch
 
     from flashlab.kernels import fa1, fa2, fa2_backward
-    from flashlab.kernels.launch import config_for, forward_config
 
     torch.manual_seed(0)
     dtype = torch.float16
@@ -64,29 +63,26 @@ def launch_case(case, device="cuda"):
     how = dict(causal=case["causal"] or None, scale=case["D"] ** -0.5)
     kind = case["kernel"]
     if kind == "fa1 forward":
-        config = config_for(q, "fa1")
-        fa1.forward(q, k, v, config=config, **how)
+        fa1.forward(q, k, v, **how)
     elif kind == "fa2 forward":
-        config = forward_config(q, case["N"], simple=not case["causal"])
-        fa2.forward(q, k, v, config=config, **how)
+        fa2.forward(q, k, v, **how)
     else:
         # What these numbers are does not matter for the bytes, except that P stays finite.
         lse = torch.full(q.shape[:3], 20.0, device=device)
         delta = torch.zeros_like(lse)
-        config = config_for(q, kind.split()[1])
         run = fa2_backward.backward_kv if kind == "fa2 dkdv" else fa2_backward.backward_q
-        run(q, k, v, torch.randn_like(q), lse, delta, config=config, **how)
-    return config
+        run(q, k, v, torch.randn_like(q), lse, delta, **how)
 
 
-def predict(case, block_q, block_k, l2_bytes, sms):
+def predict(case, block_q, block_k, l2_bytes, sms, tma=True):
     """What the model says: bytes loaded and stored by the SMs, and through an L2 of that size."""
     algorithm, direction = KERNELS[case["kernel"]][0]
     sizes = {name: case[name] for name in ("B", "Hq", "Hkv", "D", "causal")}
     problem = Problem(**sizes, Nq=case["N"], dtype="float16", block_q=block_q, block_k=block_k)
-    sm = memory.traffic(problem, algorithm, direction)
+    sm = memory.traffic(problem, algorithm, direction, tma=tma)
     # two programs on an SM: what the shipped configurations aim at
-    hbm = memory.traffic(problem, algorithm, direction, "hbm", l2_bytes=l2_bytes, in_flight=2 * sms)
+    level = dict(level="hbm", l2_bytes=l2_bytes, in_flight=2 * sms)
+    hbm = memory.traffic(problem, algorithm, direction, tma=tma, **level)
     return {
         "sm_read": sm.bytes("load"),
         "sm_write": sm.bytes("store"),
@@ -224,26 +220,25 @@ def run(say=print):
         yield dict(error="kernels do not match the cases", csv=text)
         return
     for case, (_, values) in zip(which, measured, strict=True):
-        block_q, block_k = blocks(case)
-        predicted = predict(case, block_q, block_k, props.L2_cache_size, props.multi_processor_count)
+        config = config_of(case)
+        sizes = config.block_q, config.block_k, props.L2_cache_size, props.multi_processor_count, config.tma
+        predicted = predict(case, *sizes)
         predicted["l2_bytes"] = props.L2_cache_size
         row = compare(case, {key: values.get(name) for key, name in METRICS.items()}, predicted)
         say(line(row))
-        yield row | dict(block_q=block_q, block_k=block_k)
+        yield row | dict(config=list(config))
 
 
-def blocks(case):
-    """The block sizes that the launcher picks for a case on this GPU."""
+def config_of(case):
+    """The Config that the launcher picks for a case on this GPU."""
     import torch
 
     from flashlab.kernels.launch import config_for, forward_config
 
     q = torch.empty(1, 1, 1, case["D"], device="cuda", dtype=torch.float16)
     if case["kernel"] == "fa2 forward":
-        config = forward_config(q, case["N"], simple=not case["causal"])
-    else:
-        config = config_for(q, "fa1" if case["kernel"] == "fa1 forward" else case["kernel"].split()[1])
-    return config.block_q, config.block_k
+        return forward_config(q, case["N"], simple=not case["causal"])
+    return config_for(q, "fa1" if case["kernel"] == "fa1 forward" else case["kernel"].split()[1])
 
 
 def line(row):

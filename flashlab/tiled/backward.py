@@ -14,7 +14,7 @@ import numpy as np
 
 from flashlab.online_softmax import seen
 from flashlab.problem import causal_offset, check_blocks, check_grad, check_qkv, default_scale, working_dtype
-from flashlab.tiled.forward import last_key_block, tile_scores
+from flashlab.tiled.forward import keys_in_sight, last_key_block, tile_scores
 from flashlab.trace import HBM
 
 
@@ -94,9 +94,9 @@ def dq_pass(hbms, offset, scale, head):
     for hbm, i in query_blocks(hbms, head, "dq"):
         q_i, do_i = hbm.load("q", i), hbm.load("do", i)
         lse_i, delta_i = hbm.load("lse", i), hbm.load("delta", i)
-        dq_i = np.zeros_like(q_i)
+        dq_i, end = np.zeros_like(q_i), keys_in_sight(hbm, i, offset)
         for j in range(last_key_block(hbm, i, offset)):
-            k_j, v_j = hbm.load("k", j), hbm.load("v", j)
+            k_j, v_j = hbm.load("k", j, end), hbm.load("v", j, end)
             s = tile_scores(hbm, q_i, k_j, i, j, offset, scale)
             ds = score_gradient(s, probabilities(s, lse_i), do_i @ v_j.T, delta_i)
             dq_i += scale * ds @ seen(s, k_j)  # FA2 Alg. 2, line 15, in a second pass

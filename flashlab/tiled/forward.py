@@ -51,8 +51,9 @@ def fa2_forward(q, k, v, block_q, block_k, offset, scale, trace, head):
         hbm.program = (*head, i)
         q_i = hbm.load("q", i)  # FA2 Alg. 1, line 4
         state = start(*q_i.shape, q.dtype)  # FA2 Alg. 1, line 5: acc = 0, row_sum = 0, row_max = -inf
+        end = keys_in_sight(hbm, i, offset)
         for j in range(last_key_block(hbm, i, offset)):  # FA2 Alg. 1, line 6
-            k_j, v_j = hbm.load("k", j), hbm.load("v", j)  # FA2 Alg. 1, line 7
+            k_j, v_j = hbm.load("k", j, end), hbm.load("v", j, end)  # FA2 Alg. 1, line 7
             s = tile_scores(hbm, q_i, k_j, i, j, offset, scale)  # FA2 Alg. 1, line 8: S = scale * Q_i K_j^T
             state = absorb(state, s, v_j)  # FA2 Alg. 1, lines 9-10
             hbm.note("update", "acc", (i, j), flops=2 * s.size * q.shape[1])
@@ -105,14 +106,17 @@ def fa1_forward(q, k, v, block_q, block_k, offset, scale, trace, head):
 
 def last_key_block(hbm, i, offset):
     """How many key blocks query block i has to meet: all of them, or those not wholly above the diagonal."""
-    if offset is None:
-        return hbm.blocks("k")
-    keys, size = len(hbm.tensors["k"][0]), hbm.tensors["k"][1]
-    seen = np.clip(hbm.rows("q", i)[-1] + offset + 1, 0, keys)  # keys that the last row of the block may see
-    return -(-int(seen) // size)
+    return -(-keys_in_sight(hbm, i, offset) // hbm.tensors["k"][1])
+
+
+def keys_in_sight(hbm, i, offset):
+    """How many keys the last row of query block i, and so the block, may see: later ones are not loaded."""
+    keys = len(hbm.tensors["k"][0])
+    return keys if offset is None else int(np.clip(hbm.rows("q", i)[-1] + offset + 1, 0, keys))
 
 
 def tile_scores(hbm, q_i, k_j, i, j, offset, scale):
     """One tile of scores [rows, keys], scaled, with -inf where a row may not look."""
     hbm.note("scores", "s", (i, j), flops=2 * len(q_i) * len(k_j) * q_i.shape[1])
-    return np.where(visible(hbm.rows("q", i), hbm.rows("k", j), offset), scale * (q_i @ k_j.T), -np.inf)
+    may_see = visible(hbm.rows("q", i), hbm.rows("k", j)[: len(k_j)], offset)
+    return np.where(may_see, scale * (q_i @ k_j.T), -np.inf)
