@@ -1,6 +1,4 @@
-"""Checks of what attention calls are given: TypeError or ValueError that says what was expected and
-what came.
-"""
+"""Checks of what attention calls are given: TypeError or ValueError says what was expected and what came."""
 
 import math
 import os
@@ -80,9 +78,7 @@ def check_dropout(p):
 
 
 def check_lengths(lengths, q, k):
-    """key_lengths as int32 [B]. Values on a GPU are checked only with FLASHLAB_VALIDATE=1: it makes
-    the host wait.
-    """
+    """key_lengths as int32 [B]. On a GPU values are checked with FLASHLAB_VALIDATE=1 only: the host waits."""
     if not isinstance(lengths, torch.Tensor):
         raise TypeError(f"expected key_lengths to be a tensor of integers, got {type(lengths).__name__}")
     if lengths.dtype not in (torch.int32, torch.int64):

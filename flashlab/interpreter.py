@@ -26,12 +26,11 @@ class KernelError(Exception):
 
 
 class interpreted:
-    """Context manager: inside it, launching a Triton kernel interprets it. One thread at a time; may
-    be nested.
+    """Context manager: inside it, launching a Triton kernel interprets it. One thread at a time.
 
-    `observers` are told about each `launch()`, `access(program, op, argument, addresses, itemsize)` with op
-    "load", "store" or "atomic", and `barrier(program)`. Raises RuntimeError for a Triton that is not
-    supported, OutOfBounds or KernelError from a launch.
+    May be nested. `observers` are told about each `launch()`, `access(program, op, argument, addresses,
+    itemsize)` with op "load", "store" or "atomic", and `barrier(program)`. Raises RuntimeError for a Triton
+    that is not supported, OutOfBounds or KernelError from a launch.
     """
 
     def __init__(self, *observers):

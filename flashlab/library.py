@@ -1,10 +1,8 @@
 """The kernels as PyTorch operators: what autograd, torch.compile and torch.export know about them.
 
-Each operator has an implementation, a fake one (shapes and strides only) and, for the forward, a
-gradient. The
-backward is two operators, dq and (dk, dv), and each runs only if someone wants its result. Gradients of
-gradients
-raise RuntimeError. `causal` is "" (all keys seen), "top-left" or "bottom-right".
+Each operator has an implementation, a fake one (shapes and strides only) and, for the forward, a gradient.
+The backward is two operators, dq and (dk, dv), and each runs only if someone wants its result. Gradients of
+gradients raise RuntimeError. `causal` is "" (all keys seen), "top-left" or "bottom-right".
 """
 
 import torch

@@ -1,5 +1,30 @@
 """The public attention calls: they check their inputs, choose a backend and call it.
 
+What each backend of `attention` does, and the two calls that take none (fa2's kernels):
+
+    feature                    fa1   fa2   sdpa  naive  attention_varlen  decode_attention
+    causal top-left            yes   yes   yes   yes    yes               no
+    causal bottom-right        yes   yes   no    yes    yes               yes
+    Nq != Nk                   yes   yes   yes   yes    yes               yes
+    rows without any key       yes   yes   no    yes    yes               yes
+    Hq a multiple of Hkv       yes   yes   yes   yes    yes               yes
+    D > 256                    no    no    yes   yes    no                no
+    key_lengths                no    yes   no    yes    no                no
+    dropout                    no    yes   no    yes    no                no
+    return_lse                 yes   yes   no    yes    yes               yes
+    gradients                  yes   yes   yes   yes    yes               no
+    gradient through lse       yes   yes   no    yes    yes               no
+    gradient of gradients      no    no    -     yes    no                no
+    without Triton             no    no    yes   yes    no                yes
+    CPU tensors                yes   yes   yes   yes    yes               yes
+    CUDA tensors               yes   yes   yes   yes    yes               yes
+
+A "no" raises (NotImplementedError, ValueError, TypeError or, for gradients and Triton, RuntimeError). "-" is
+up to PyTorch. attention_varlen has a length for each sequence anyway, decode_attention has cache_lengths; its
+tokens are the last ones, so its mask is always "bottom-right". fa3, for Hopper, is not there yet: it raises
+for every call. "auto" takes fa2 for CUDA tensors of sm_80 and later with D up to 256; everywhere else sdpa,
+or naive for what sdpa lacks. Only a backend that is named is interpreted: fa1 and fa2 on CPU tensors.
+
 A backend is a function (q, k, v, call) -> (o, lse), where lse may be None if the call does not ask for it.
 """
 
@@ -51,7 +76,8 @@ def attention(
     key_lengths: integers [B]; keys from there on are padding, and "bottom-right" is aligned to them.
     dropout_p, seed: the share of weights that is dropped; an int or int64 tensor that repeats the choice.
     backend: "auto"; "fa2" or "fa1", our kernels (CPU tensors interpreted, CUDA tensors compiled); "sdpa",
-    PyTorch's; "naive", the whole score matrix in fp32.
+    PyTorch's; "naive", the whole score matrix in fp32. "auto" is "fa2" on NVIDIA GPUs of sm_80 and later,
+    else "sdpa", or "naive" for what that lacks. The table in flashlab.ops says what each of them does.
 
     A row that sees no key gives o = 0 and lse = -inf. A nan in V also reaches rows that do not see it but
     share a tile with one that does.
@@ -82,9 +108,7 @@ def attention(
 
 
 def choose(q, k, call):
-    """The backend that "auto" stands for. The interpreter is never chosen: it is for learning, not for
-    speed.
-    """
+    """The backend that "auto" stands for. Never the interpreter: that is for learning, not for speed."""
     if q.device.type == "cuda" and q.shape[-1] <= MAX_HEAD_DIM:
         if torch.cuda.get_device_capability(q.device) >= (8, 0):
             return "fa2"
@@ -167,7 +191,7 @@ def check_head_dim(q):
 
 
 def run_missing(q, k, v, call):
-    raise NotImplementedError("this backend is not written yet: use 'fa2', 'sdpa' or 'naive'")
+    raise NotImplementedError("backend 'fa3' is not written yet: use 'fa2', 'sdpa' or 'naive'")
 
 
 RUN = {"fa1": run_fa1, "fa2": run_fa2, "fa3": run_missing, "sdpa": run_sdpa, "naive": run_naive}

@@ -1,10 +1,8 @@
 """Random numbers that depend on a seed and a position only (Philox4x32-10, Salmon et al. 2011), in PyTorch.
 
 Dropout uses them so that forward and backward, and every backend and block size, drop the same elements:
-element
-(b, h, i, j) is kept if the top 24 bits of philox(seed; j, i, b * heads + h, 0)[0], as a fraction, are at
-least p.
-Triton's tl.philox gives the same bits.
+element (b, h, i, j) is kept if the top 24 bits of philox(seed; j, i, b * heads + h, 0)[0], as a fraction, are
+at least p. Triton's tl.philox gives the same bits.
 """
 
 import math
@@ -25,9 +23,7 @@ def multiply(a, constant):
 
 
 def philox(seed, c0, c1, c2, c3):
-    """The first 32-bit number for counters c0 to c3 (int64 tensors that broadcast) and seed (int64
-    tensor [1]).
-    """
+    """The first 32-bit number for counters c0 to c3, int64 tensors that broadcast, and seed, int64 [1]."""
     k0, k1 = seed & LOW, (seed >> 32) & LOW
     for _ in range(10):
         high0, low0 = multiply(c0, MULTIPLIERS[0])

@@ -19,9 +19,7 @@ def require_triton():
 
 
 def check_versions(triton, numpy):
-    """Raise RuntimeError, saying what to install, unless the interpreter of this Triton works with
-    this NumPy.
-    """
+    """Raise RuntimeError, saying what to install, unless this Triton's interpreter works with this NumPy."""
     if triton is None:
         raise RuntimeError(NO_TRITON)
     have, numpy = (tuple(int(x) for x in v.split(".")[:2]) for v in (triton, numpy))

@@ -3,12 +3,10 @@
     for each key block j:                 load K_j, V_j once
         for each query block i:           load Q_i and the running O_i, m_i, l_i; store O_i, m_i, l_i again
 
-One program works through a whole head, so that a GPU with 132 multiprocessors needs 132 heads to be busy,
-and the
-output travels to memory and back once for each key block: 2 * 4 bytes * N * D * (N / BLOCK_K) for a head,
-where
-FlashAttention-2 writes it once. The tile of O that is stored is always normalised: a division at every step.
-Row maxima are in units of log2, as in `fa2`.
+One program works through a whole head, so that a GPU with 132 multiprocessors needs 132 heads to be busy, and
+the output travels to memory and back once for each key block: 2 * 4 bytes * N * D * (N / BLOCK_K) for a head,
+where FlashAttention-2 writes it once. The tile of O that is stored is always normalised: a division at every
+step. Row maxima are in units of log2, as in `fa2`.
 """
 
 import torch
@@ -151,9 +149,7 @@ def backward_kernel(
     DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dq, dk, dv of one K/V head and its query heads. acc (dQ in fp32) lives in HBM. m and l come as
-    lse and 1.
-    """
+    """dq, dk, dv of one K/V head and its query heads. acc (dQ in fp32) lives in HBM; m is lse, l is 1."""
     # FA1 Alg. 4, lines 1-4: block sizes; no random state, dropout is not offered here
     batch, kv_head = my_head(num_kv_heads)
     shift = diagonal(num_queries, num_keys, CAUSAL)

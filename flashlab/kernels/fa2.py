@@ -1,9 +1,8 @@
 """FlashAttention-2 (arXiv 2307.08691) in Triton.
 
-Forward, Algorithm 1: one program for each query block. It keeps its rows' state (row_max, row_sum, acc)
-on chip
-while the key blocks come by, divides once at the end, and writes o and lse. Row maxima are kept in units of
-log2, because the GPU computes exp2: exp(scale * s) = exp2(qk_scale * s) with qk_scale = scale * log2(e).
+Forward, Algorithm 1: one program for each query block. It keeps its rows' state (row_max, row_sum, acc) on
+chip while the key blocks come by, divides once at the end, and writes o and lse. Row maxima are kept in units
+of log2, because the GPU computes exp2: exp(scale * s) = exp2(qk_scale * s) with qk_scale = scale * log2(e).
 """
 
 import torch
@@ -33,9 +32,7 @@ def absorb(
     DIM: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One more key block for the query block `q`: the new (row_max, row_sum, acc). MASKED: some key
-    may be hidden.
-    """
+    """One more key block for query block `q`: new (row_max, row_sum, acc). MASKED: a key may be hidden."""
     # FA2 Alg. 1, line 7: load K_j and V_j (V_j below, where it is needed)
     keys = first + tl.arange(0, BLOCK_K)
     EDGE: tl.constexpr = "inside" if MASKED else None

@@ -1,11 +1,9 @@
 """FlashAttention-2 backward (arXiv 2307.08691, Algorithm 2) in Triton, in two passes.
 
-The algorithm recomputes P from Q, K and lse, one tile at a time. It is written with key blocks in the
-outer loop,
-and adds to dQ in HBM from every one of them. Here dK and dV are made that way, by one program for each key
-block, and dQ in a second pass, by one program for each query block, which computes S and dP once more: 7
-matrix
-products instead of 5, but no atomic additions, so that two runs give the same bits.
+The algorithm recomputes P from Q, K and lse, one tile at a time. It is written with key blocks in the outer
+loop, and adds to dQ in HBM from every one of them. Here dK and dV are made that way, by one program for each
+key block, and dQ in a second pass, by one program for each query block, which computes S and dP once more: 7
+matrix products instead of 5, but no atomic additions, so that two runs give the same bits.
 """
 
 import torch
@@ -52,9 +50,7 @@ def delta_kernel(
 
 @triton.jit
 def log2_sum(lse_ptr, batch_head, first, num_queries, BLOCK_Q: tl.constexpr):
-    """lse in units of log2 [BLOCK_Q]; +inf, which makes P = 0, for rows beyond the end and rows that
-    saw no key.
-    """
+    """lse in units of log2 [BLOCK_Q]; +inf, which makes P = 0, for rows beyond the end or without a key."""
     lse = load_row_numbers(lse_ptr, batch_head, first, num_queries, BLOCK_Q, float("inf"))
     return tl.where(lse == float("-inf"), float("inf"), lse * LOG2_E_)
 
@@ -67,9 +63,7 @@ def add_query_block(
     DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What query block `first` adds to dk and dv of a key block. Tiles of scores stand transposed:
-    [keys, rows].
-    """
+    """What query block `first` adds to dk and dv of a key block. Scores stand transposed: [keys, rows]."""
     # FA2 Alg. 2, line 9: load Q_i, dO_i, L_i, D_i (the last two where they are needed: fewer registers)
     # [BLOCK_Q, BLOCK_D]
     q = load_tile(q_ptr, q_strides, batch, head, first, num_queries, DIM, BLOCK_Q, BLOCK_D, "tensor")
@@ -237,9 +231,7 @@ def delta(o, do, dlse=None):
 
 
 def backward_kv(q, k, v, do, lse, delta, *, causal=None, scale, key_lengths=None, dropout=None, config=None):
-    """dk and dv, shaped and typed like k and v. Arguments as `fa2.forward`; lse and delta [B, Hq, Nq]
-    fp32.
-    """
+    """dk and dv, shaped and typed like k and v. Arguments as `fa2.forward`; lse, delta [B, Hq, Nq] fp32."""
     how = dict(causal=causal, scale=scale, key_lengths=key_lengths, dropout=dropout, config=config)
     if must_upcast(q):
         dk, dv = backward_kv(*(x.float() for x in (q, k, v, do)), lse, delta, **how)

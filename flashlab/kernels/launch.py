@@ -1,10 +1,8 @@
 """How a kernel is launched: interpreted or compiled, and with which block sizes, warps and pipeline stages.
 
 The choice is made for each call: tensors on the CPU run in Triton's interpreter (`flashlab.interpreter`),
-CUDA
-tensors run compiled. Nothing is tuned at run time: the table below holds one tested configuration for
-each GPU
-generation, element size, head dim and direction, so that a first call costs one compilation.
+CUDA tensors run compiled. Nothing is tuned at run time: the table below holds one tested configuration for
+each GPU generation, element size, head dim and direction, so that a first call costs one compilation.
 """
 
 import contextlib
@@ -35,8 +33,8 @@ class Config(NamedTuple):
 INTERPRETED = Config(64, 64)  # the interpreter's time depends on the number of tiles, not on their size
 
 # (generation, bytes of an element, direction) -> {largest head dim: Config}. Generations: 80 (A100), 89
-# (consumer
-# Ampere and Ada: less shared memory), 90 (Hopper), 100 (data-centre Blackwell), 120 (consumer Blackwell).
+# (consumer Ampere and Ada: less shared memory), 90 (Hopper), 100 (data-centre Blackwell), 120 (consumer
+# Blackwell).
 TABLE = {
     (90, 2, "forward"): {
         64: Config(64, 128, 4, 2, tma=True),
@@ -109,9 +107,7 @@ def generation(major, minor):
 
 
 def table_config(arch, itemsize, head_dim, direction="forward"):
-    """The shipped Config for GPU generation `arch`, elements of `itemsize` bytes, head dim 1 to 256, a
-    direction.
-    """
+    """The shipped Config for GPU generation `arch`, elements of `itemsize` bytes, head dim and direction."""
     row = SAME_AS.get(arch, arch), itemsize
     sizes = TABLE.get((*row, direction)) or TABLE[*row, direction.split()[0]]  # "forward short" -> "forward"
     return next(config for largest, config in sizes.items() if head_dim <= largest)
@@ -237,9 +233,7 @@ def capture():
 
 
 def launch(kernel, grid, *args, config, **constants):
-    """Launch `kernel` over `grid` programs, interpreted if the first argument lives on the CPU, else
-    compiled.
-    """
+    """Launch `kernel` over `grid` programs: interpreted if the first argument is on a CPU, else compiled."""
     options = dict(num_warps=config.num_warps, num_stages=config.num_stages)
     if _captured is not None:
         _captured.append((kernel, args, constants | options))

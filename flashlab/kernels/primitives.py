@@ -10,9 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def my_block(num_rows, num_heads, BLOCK: tl.constexpr, LAST_FIRST: tl.constexpr):
-    """(block, batch, head) of this program: blocks of one head are neighbours, so that its K and V
-    stay in L2.
-    """
+    """(block, batch, head) of this program: blocks of one head are neighbours, so K and V stay in L2."""
     num_blocks = (num_rows + BLOCK - 1) // BLOCK
     pid = tl.program_id(0)
     block = pid % num_blocks
@@ -32,9 +30,7 @@ def keys_of(batch, key_lengths_ptr, num_keys):
 
 @triton.jit
 def diagonal(num_queries, num_keys, CAUSAL: tl.constexpr):
-    """Row i sees the keys j <= i + diagonal: 0 for "top-left", so that the last row sees the last key
-    for "bottom-right".
-    """
+    """Row i sees keys j <= i + diagonal: 0 for "top-left"; for "bottom-right" the last row sees all."""
     if CAUSAL == "bottom-right":
         return num_keys - num_queries
     else:
@@ -45,9 +41,7 @@ def diagonal(num_queries, num_keys, CAUSAL: tl.constexpr):
 def key_range(
     block, num_queries, num_keys, shift, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CAUSAL: tl.constexpr
 ):
-    """(full, end): every row of the query block sees all keys before `full`, a multiple of BLOCK_K;
-    none sees `end`.
-    """
+    """(full, end): each row of the query block sees all keys before `full` (whole blocks); none `end`."""
     full = num_keys
     end = num_keys
     if CAUSAL is not None:
@@ -61,9 +55,7 @@ def row_range(
     first_key, num_queries, num_keys, shift, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CAUSAL:
     tl.constexpr
 ):  # fmt: skip
-    """(start, full), multiples of BLOCK_Q: rows before `start` see no key of the block, from `full` on
-    all.
-    """
+    """(start, full), multiples of BLOCK_Q: rows before `start` see no key of the block, from `full` all."""
     start = 0
     full = 0
     if CAUSAL is not None:
@@ -144,9 +136,7 @@ def store_tile(
     x_ptr, strides, batch, head, first, end, tile, DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D:
     tl.constexpr
 ):  # fmt: skip
-    """Write tile [BLOCK, BLOCK_D] to rows first to first + BLOCK of x[batch, head], which ends at row
-    `end`.
-    """
+    """Write tile [BLOCK, BLOCK_D] to rows first to first + BLOCK of x[batch, head]; x ends at row `end`."""
     if strides is None:
         tile = tile.to(x_ptr.dtype).reshape(1, 1, BLOCK, BLOCK_D)
         x_ptr.store([batch.to(tl.int32), head.to(tl.int32), first, 0], tile)
@@ -158,18 +148,14 @@ def store_tile(
 
 @triton.jit
 def load_row_numbers(x_ptr, batch_head, first, num_rows, BLOCK: tl.constexpr, OTHER: tl.constexpr):
-    """Rows first to first + BLOCK of one number a row, x [batch * heads, num_rows] fp32; OTHER beyond
-    the end.
-    """
+    """Rows first to first + BLOCK of one number a row, x [batch * heads, num_rows] fp32; beyond: OTHER."""
     rows = first + tl.arange(0, BLOCK)
     return tl.load(x_ptr + batch_head * num_rows + rows, mask=rows < num_rows, other=OTHER)
 
 
 @triton.jit
 def drop(p, dropout, batch_head, rows, keys):
-    """The tile p with dropout: an element is kept, and scaled up, or 0. It depends on seed and
-    position only.
-    """
+    """The tile p with dropout: an element is kept, and scaled up, or 0. It depends on seed and position only."""
     seed_ptr, threshold, keep_scale = dropout
     keys = tl.broadcast_to(keys, p.shape).to(tl.uint32)
     rows = tl.broadcast_to(rows, p.shape).to(tl.uint32)

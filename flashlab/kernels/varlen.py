@@ -99,9 +99,7 @@ def forward_kernel(
     DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, NEGATE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """o = softmax(scale Q K^T) V and lse for one query block of one sequence and head. As
-    `fa2.forward_kernel`.
-    """
+    """o = softmax(scale Q K^T) V and lse for one query block of one sequence and head, as in `fa2`."""
     slot, head = my_slot(total_queries, num_sequences, BLOCK_Q, CAUSAL is not None)
     batch = head * 0
     lse_ptr += head * total_queries  # lse is [heads, total]

@@ -126,9 +126,7 @@ def dq_kernel(
 
 
 def by_head(rows):
-    """Numbers of rows [total, heads] in the kernels' order [heads, total]; no copy if they came from a
-    kernel.
-    """
+    """Numbers of rows [total, heads] in the kernels' order [heads, total]; no copy if a kernel made them."""
     return rows.transpose(0, 1).contiguous()
 
 
