@@ -68,11 +68,11 @@ export function open(packed) {
     return { ...grid(name, tuples), place: inMemory.size ? "memory" : kindOf(name) === "square" ? "ghost" : "chip" };
   });
   // What attention has, and this trace never moves: S and P, in the backward pass dP and dS too.
-  const of = (name) => tensors.find((t) => t.name === name), size = (t) => t.rows * t.cols;
+  const of = (name) => tensors.find((t) => t.name === name);
   const shape = of("s") ?? of("p"), wanted = shape || (moved("q") && moved("k")) ? (moved("do") ? SQUARE : ["s", "p"]) : [];
   for (const name of wanted) {
     if (of(name)) continue;
-    const rows = shape?.rows ?? size(of("q")), cols = shape?.cols ?? size(of("k"));
+    const rows = shape?.rows ?? of("q").rows, cols = shape?.cols ?? of("k").cols;
     tensors.push({ name, kind: "square", rows, cols, place: "ghost", cell: (t) => (shape ? shape.cell(t) : 0), implied: true });
   }
   tensors.forEach((t, i) => ((t.index = i), seen.set(t.name, i), (t.cells = t.rows * t.cols)));
@@ -96,7 +96,7 @@ export function open(packed) {
     (t.down[i] = Math.max(t.down[i], weight)), (t.across[j] = Math.max(t.across[j], weight));
   }
   for (const t of tensors) {
-    const source = t.implied ? { down: (shape ?? of("q")).down, across: shape ? shape.across : of("k").kind === "col" ? of("k").across : of("k").down } : t;
+    const source = t.implied ? { down: (shape ?? of("q")).down, across: (shape ?? of("k")).across } : t;
     for (const side of ["down", "across"]) {
       const top = Math.max(...source[side]), count = side === "down" ? t.rows : t.cols;
       t[side] = Array.from({ length: count }, (_, i) => (top > 0 && i === count - 1 && source[side][i] > 0 ? Math.max(0.15, source[side][i] / top) : 1));
@@ -141,11 +141,11 @@ export function seek(trace, state, to, touch = () => {}) {
   const again = to < state.at;
   if (again) Object.assign(state, begin(trace));
   const tensors = trace.tensors, slots = state.slots;
-  const square = (e, c, how) => {
+  const square = (e, c) => {
     for (const t of tensors) {
       if (t.kind !== "square" || (t.place !== "ghost" && t.index !== trace.tensor[e])) continue;
-      const before = state.made[t.index][c]++;
-      slots[t.index] = { cell: c, since: e, how: before || trace.backward ? "again" : how, until: trace.n };
+      state.made[t.index][c]++;
+      slots[t.index] = { cell: c, since: e, how: trace.backward ? "again" : "new", until: trace.n };
       if (t.place === "ghost") touch(t.index, c);
     }
   };
@@ -165,7 +165,7 @@ export function seek(trace, state, to, touch = () => {}) {
       slots[t] = { cell: c, since: e, how: "store", until: trace.n };
       state.written[t] += size;
       state.writes[t][c]++;
-    } else if (op === "scores") square(e, c, "new");
+    } else if (op === "scores") square(e, c);
     else slots[t] = { cell: c, since: slots[t].cell === c ? slots[t].since : e, how: op, until: trace.n };
     if (tensors[t].place === "memory" && (op === "load" || op === "store")) touch(t, c);
   }
@@ -178,7 +178,10 @@ function implied(trace, slots, e, square) {
   const q = trace.index.get("q"), k = trace.index.get("k"), last = trace.index.get("v") ?? k;
   if (q === undefined || k === undefined || trace.tensor[e] !== last || slots[q].cell < 0 || slots[k].cell < 0) return;
   const s = trace.tensors.find((t) => t.kind === "square" && t.place === "ghost");
-  if (s) square(e, Math.min(s.cells - 1, slots[q].cell * s.cols + slots[k].cell), "new");
+  if (s) {
+    const i = Math.floor(slots[q].cell / trace.tensors[q].cols), j = slots[k].cell % trace.tensors[k].cols;
+    square(e, i * s.cols + j);
+  }
 }
 
 // The state in which `sum` bytes have moved: the number of events that are through by then.

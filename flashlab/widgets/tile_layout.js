@@ -2,7 +2,7 @@
 // S = Q Kᵀ as on paper: Q to the left of S, K above it, so that the tile at the crossing is the product; P with V above
 // and O to the right; in the backward pass a second band for dP = dO Vᵀ and dS.
 
-const STRIP = 16, THIN_STRIP = 8, LINE = 14, GAP = 26, PAD = 10, SLOT_W = 60, SLOT_H = 42;
+const STRIP = 16, THIN_STRIP = 8, LINE = 14, GAP = 28, PAD = 10, SLOT_W = 58, SLOT_H = 42, NARROW = 340;
 const BANDS = [
   { left: ["q"], squares: ["s", "p"], right: ["o_fp32", "l", "m", "o", "lse", "delta"] },
   { left: ["do"], squares: ["dp", "ds"], right: ["dq_fp32", "dq"] },
@@ -27,27 +27,27 @@ export function memoryLayout(trace, W) {
   const strip = (t) => (t.thin ? THIN_STRIP : STRIP) * Math.min(3, Math.min(t.rows, t.cols));
   const side = (names) => names.map(of).filter((t) => t?.place === "memory" && t.kind === "row").map((t) => ({ t, w: strip(t), slot: Math.max(strip(t), wide(t.name)) + 6 }));
   const bands = BANDS.map((b) => ({ left: side(b.left), right: side(b.right), squares: b.squares.map(of).filter(Boolean) })).filter((b) => b.squares.length);
-  const sum = (list) => list.reduce((a, x) => a + x.slot, 0);
-  const room = Math.min(...bands.map((b) => W - 2 * PAD - sum(b.left) - sum(b.right) - 12 - GAP * b.squares.length)) / 2;
-  const M = Math.max(52, Math.min(bands.length > 1 ? 130 : 170, room));
+  const sum = (list) => list.reduce((a, x) => a + x.slot, 0), narrow = W < NARROW;
+  const room = Math.min(...bands.map((b) => W - 2 * PAD - sum(b.left) - (narrow ? 0 : sum(b.right) + 12) - GAP * b.squares.length + 10)) / 2;
+  const M = Math.max(40, Math.min(bands.length > 1 ? 150 : 230, room));
   for (const { left, right, squares } of bands) {
     const top = y + 2 * LINE + 2, most = (s) => Math.max(s.rows, s.cols), h = Math.max(14, ...squares.map((s) => (M * s.rows) / most(s)));
     let x = PAD;
-    const column = ({ t, w, slot }) => {
-      boxes.set(t.index, put(t, Math.round(x + (slot - 6 - w) / 2), top, w, h, { x: x + (slot - 6) / 2, y: top - 5, align: "center", lines: lines(t.name) }));
+    const column = (at, long) => ({ t, w, slot }) => {
+      boxes.set(t.index, put(t, Math.round(x + (slot - 6 - w) / 2), at, w, long, { x: x + (slot - 6) / 2, y: at - 5, align: "center", lines: lines(t.name) }));
       x += slot;
     };
-    left.forEach(column);
+    left.forEach(column(top, h));
     for (const s of squares) {
-      x += GAP - (left.length ? 6 : 0);
+      x += s === squares[0] && left.length ? GAP - 10 : GAP;
       const w = Math.max(14, (M * s.cols) / most(s)), over = of(above[s.name]);
-      boxes.set(s.index, put(s, x, top, w, (M * s.rows) / most(s) < 14 ? 14 : (M * s.rows) / most(s), { x: x + w / 2, y: top + h + LINE, align: "center", lines: null }));
+      boxes.set(s.index, put(s, x, top, w, (M * s.rows) / most(s) < 14 ? 14 : (M * s.rows) / most(s), { x: x + w / 2, y: top + h + LINE, align: "center", lines: null, room: w + GAP - 8 }));
       if (over?.place === "memory" && over.kind === "col") boxes.set(over.index, put(over, x, top - 5 - strip(over), w, strip(over), { x: x - 5, y: top - 5 - strip(over) / 2 + 4, align: "right", lines: [pretty(over.name)] }));
       x += w;
     }
-    x += 12;
-    right.forEach(column);
     y = top + h + LINE + 10;
+    if (!narrow) ((x += 12), right.forEach(column(top, h)));
+    else if (right.length) ((x = PAD), right.forEach(column(y + 2 * LINE, 0.7 * h)), (y += 2 * LINE + 0.7 * h + 10));
   }
   let x = PAD, tall = 0; // all others, one after the other
   for (const t of flow.filter((f) => !boxes.has(f.index))) {

@@ -32,11 +32,11 @@ function stage(section, trace, name, s, most) {
   const strength = (count) => 0.22 + (0.78 * Math.log2(1 + count)) / Math.log2(1 + most);
   function paintCell(t, c) {
     if (!places.has(t)) return;
-    const [x, y, w, h] = cellBox(t, c), gap = Math.min(w, h) > 5 ? 1 : 0, ghost = trace.tensors[t].place === "ghost";
+    const b = places.get(t), gap = Math.min(b.w / b.tensor.cols, b.h / b.tensor.rows) > 3.5 ? 1 : 0, [x, y, w, h] = cellBox(t, c), ghost = trace.tensors[t].place === "ghost";
     const reads = state.reads[t][c], writes = state.writes[t][c], made = ghost && state.made[t][c];
     base.globalAlpha = 1;
     base.fillStyle = ghost ? ink.card : ink.page;
-    base.fillRect(x, y, w - gap, h - gap);
+    (base.fillRect(x, y, w, h), (base.globalAlpha = 1));
     if (made) ((base.globalAlpha = 0.3), (base.fillStyle = ink.made), base.fillRect(x, y, w - gap, h - gap));
     const half = reads && writes ? Math.round(w / 2) : 0;
     if (writes) ((base.globalAlpha = strength(writes)), (base.fillStyle = ink.write), base.fillRect(x, y, half || w - gap, h - gap));
@@ -44,6 +44,7 @@ function stage(section, trace, name, s, most) {
   }
   function paintAll() {
     base.clearRect(0, 0, W, H);
+    slotLooks.clear();
     const card = (y, h, label) => {
       base.globalAlpha = 1;
       ((base.fillStyle = ink.card), base.fillRect(0, y, W, h));
@@ -53,10 +54,11 @@ function stage(section, trace, name, s, most) {
     card(0, chip.top - 8, s[section.dataset.level === "hbm" ? "memory_l2" : "memory"]);
     card(chip.top, H - chip.top, s.chip);
     for (const [t, b] of places) {
-      const ghost = b.tensor.place === "ghost", label = b.label.lines ?? [ghost ? fill(s.never, { tensor: pretty(b.tensor.name) }) : pretty(b.tensor.name)];
+      const ghost = b.tensor.place === "ghost", short = pretty(b.tensor.name), never = fill(s.never, { tensor: short });
+      const label = b.label.lines ?? [ghost && base.measureText(never).width < b.label.room ? never : short];
       for (let c = 0; c < b.tensor.cells; c++) paintCell(t, c);
       base.globalAlpha = 1;
-      base.strokeStyle = ghost ? ink.soft : ink.soft;
+      base.strokeStyle = ink.soft;
       base.setLineDash(ghost ? [4, 3] : []);
       base.strokeRect(b.x - 1.5, b.y - 1.5, b.xs.at(-1) - b.x + 2, b.ys.at(-1) - b.y + 2);
       base.setLineDash([]);
@@ -71,20 +73,23 @@ function stage(section, trace, name, s, most) {
     (top.beginPath(), top.moveTo(x0, y0), top.lineTo(x1, y1), top.stroke());
     (top.beginPath(), top.moveTo(x1, y1), top.lineTo(...tip(0.45)), top.lineTo(...tip(-0.45)), top.fill());
   }
-  function drawSlot(t, e) {
+  const slotLooks = new Map();
+  function paintSlot(t, e) { // only where it has changed: text is what costs
     const b = chip.slots.get(t.index), slot = state.slots[t.index], full = slot.cell >= 0, kept = full && isKept(state, t, e);
-    const how = kept ? "kept" : slot.how, colour = { load: "read", store: "write", kept: "page" }[how] ?? "made";
-    top.globalAlpha = 1;
-    ((top.fillStyle = full ? ink.page : ink.card), top.fillRect(b.x, b.y, b.w, b.h));
-    if (full && colour !== "page") ((top.globalAlpha = 0.35), (top.fillStyle = ink[colour]), top.fillRect(b.x, b.y, b.w, b.h), (top.globalAlpha = 1));
-    ((top.strokeStyle = full ? ink[`${colour}-ink`] ?? ink.ink : ink.line), (top.lineWidth = full ? 1.5 : 1), top.setLineDash(full ? [] : [3, 3]));
-    (top.strokeRect(b.x + 0.5, b.y + 0.5, b.w - 1, b.h - 1), top.setLineDash([]));
-    ((top.textAlign = "center"), (top.fillStyle = full ? ink.ink : ink.soft));
-    const label = full ? `${pretty(t.name)} ${tileName(t, slot.cell)}` : pretty(t.name);
-    (top.fillText(label, b.x + b.w / 2, b.y + (full ? 17 : 25), b.w - 6));
-    if (full) top.fillText(s[`how_${how}`] ?? "", b.x + b.w / 2, b.y + 33, b.w - 6);
+    const how = kept ? "kept" : slot.how, key = full ? `${slot.cell} ${how}` : "";
+    if (slotLooks.get(t.index) === key) return;
+    slotLooks.set(t.index, key);
+    const colour = full ? ({ load: "read", store: "write", kept: "page" }[how] ?? "made") : "card", edge = full ? (colour === "page" ? ink.ink : ink[`${colour}-ink`]) : ink.line;
+    base.globalAlpha = 1;
+    ((base.fillStyle = full ? ink.page : ink.card), base.fillRect(b.x, b.y, b.w, b.h));
+    if (full && colour !== "page") ((base.globalAlpha = 0.35), (base.fillStyle = ink[colour]), base.fillRect(b.x, b.y, b.w, b.h), (base.globalAlpha = 1));
+    base.fillStyle = edge;
+    for (const r of [[b.x, b.y, b.w, 1], [b.x, b.y + b.h - 1, b.w, 1], [b.x, b.y, 1, b.h], [b.x + b.w - 1, b.y, 1, b.h]]) base.fillRect(...r);
+    ((base.textAlign = "center"), (base.fillStyle = full ? ink.ink : ink.soft));
+    base.fillText(full ? `${pretty(t.name)} ${tileName(t, slot.cell)}` : pretty(t.name), b.x + b.w / 2, b.y + (full ? 17 : 25), b.w - 4);
+    if (full) base.fillText(s[`how_${how}`] ?? "", b.x + b.w / 2, b.y + 33, b.w - 4);
   }
-  function draw(still) {
+  function draw(latest = state.at - 1) { // the event of which the words speak
     top.clearRect(0, 0, W, H);
     const now = state.at - 1;
     for (let e = Math.max(0, now - RECENT + 1); e <= now; e++) { // what has just moved, fading
@@ -101,7 +106,7 @@ function stage(section, trace, name, s, most) {
       if (t.place === "ghost") ((top.globalAlpha = 0.9), (top.fillStyle = ink.made), top.fillRect(x, y, w, h));
       ((top.globalAlpha = 1), (top.strokeStyle = ink["made-ink"]), (top.lineWidth = 1.5), top.strokeRect(x - 0.5, y - 0.5, w + 1, h + 1));
     }
-    for (const t of trace.tensors) if (!chip.slots.get(t.index).borrowed) drawSlot(t, now);
+    for (const t of trace.tensors) if (!chip.slots.get(t.index).borrowed) paintSlot(t, latest);
     const e = lastMove(trace, state.at);
     if (e >= 0 && now - e < 4 && places.has(trace.tensor[e])) {
       const op = trace.kinds[trace.kind[e]][0], slot = chip.slots.get(trace.tensor[e]);
@@ -112,17 +117,17 @@ function stage(section, trace, name, s, most) {
   }
   return {
     trace, state, name, section,
-    height: (w) => memoryLayout(trace, w).height,
-    resize(w, memoryHeight, colours) {
+    heights: (w) => [memoryLayout(trace, w).height, chipLayout(trace, w, 0).height],
+    resize(w, memoryHeight, chipHeight, colours) {
       ((W = w), (ink = colours), (places = memoryLayout(trace, w).boxes));
-      ((chip = { top: memoryHeight + 8, ...chipLayout(trace, w, memoryHeight + 8) }), (H = chip.top + chip.height));
+      ((chip = { top: memoryHeight + 8, ...chipLayout(trace, w, memoryHeight + 8) }), (H = chip.top + chipHeight));
       $(".stage").style.height = `${H}px`;
       ((base = canvas2d($(".base"), W, H)), (top = canvas2d($(".top"), W, H)));
       (paintAll(), draw());
     },
-    show(n) { // the state after n events
-      if (seek(trace, state, n, (t, c) => paintCell(t, c))) paintAll();
-      draw();
+    show(n, latest) { // the state after n events
+      if (seek(trace, state, n, paintCell)) paintAll();
+      draw(latest);
     },
   };
 }
@@ -144,7 +149,7 @@ function render({ model, el }) {
   const order = [...new Set(traces.flatMap((t) => t.tensors.filter((x) => x.place !== "chip").map((x) => x.name)))].sort((a, b) => rankOf(a) - rankOf(b));
   const hasL2 = given.every((g) => g.hbm) && l2.size;
   let sync = model.get("sync"), p = model.get("position"), level = hasL2 ? model.get("level") : "sm", committed = p;
-  let playing = false, table = false, raf = 0, before = 0, W = 0, ink = {}, told = 0, speed = 1, fresh = true;
+  let playing = false, table = false, raf = 0, before = 0, W = 0, ink = {}, told = 0, turn = 0, speed = 1, fresh = true;
   const last = () => (sync === "step" ? Math.max(...traces.map((t) => t.n)) : Math.max(...traces.map((t) => t.total[t.n])));
 
   root.innerHTML = `
@@ -187,24 +192,29 @@ function render({ model, el }) {
     scrub.max = last();
   }
   function drawBars(i) {
-    const c = parts[i].context, { state, trace } = stages[i], from = 58, to = W - 66;
-    c.clearRect(0, 0, W, ROW * order.length);
+    const { context: c, looks } = parts[i], { state, trace } = stages[i], from = 58, to = W - 66;
     order.forEach((name, r) => {
       const t = trace.index.get(name), y = r * ROW, x = trace.tensors[t], moved = t === undefined ? 0 : ends[i].read[t] + ends[i].written[t];
-      ((c.globalAlpha = 1), (c.fillStyle = moved ? ink.ink : ink.soft), (c.textAlign = "left"), c.fillText(pretty(name), 0, y + 13));
-      if (!moved) return x?.place === "ghost" ? c.fillText(fill(s.never, { tensor: pretty(name) }), from, y + 13) : c.fillText("–", from, y + 13);
+      const now = moved ? state.read[t] + state.written[t] : 0, number = bytes(behind(i, name, now));
+      if (looks[r] === now) return;
+      looks[r] = now;
+      (c.clearRect(0, y, W, ROW), (c.globalAlpha = 1));
+      ((c.fillStyle = moved ? ink.ink : ink.soft), (c.textAlign = "left"), c.fillText(pretty(name), 0, y + 13));
+      if (!moved) return c.fillText(x?.place === "ghost" ? fill(s.never, { tensor: pretty(name) }) : "–", from, y + 13);
       const long = (b) => (behind(i, name, b) / scale) * (to - from), a = long(state.read[t]), b = long(state.written[t]);
       ((c.globalAlpha = 0.22), (c.fillStyle = ink.read), c.fillRect(from, y + 3, long(ends[i].read[t]), 12));
       ((c.fillStyle = ink.write), c.fillRect(from + long(ends[i].read[t]), y + 3, Math.max(1, long(ends[i].written[t])), 12));
       ((c.globalAlpha = 1), (c.fillStyle = ink.read), c.fillRect(from, y + 3, a, 12));
       ((c.fillStyle = ink.write), c.fillRect(from + a, y + 3, b, 12));
-      ((c.fillStyle = ink.ink), (c.textAlign = "right"), c.fillText(bytes(behind(i, name, state.read[t] + state.written[t])), W, y + 13));
+      ((c.fillStyle = ink.ink), (c.textAlign = "right"), c.fillText(number, W, y + 13));
     });
   }
-  function words(all) { // ten times a second while playing: nobody reads faster
+  const latest = (trace, n) => (sync === "bytes" ? lastMove(trace, n) : n - 1);
+  function words(all) { // everything, or one player's in turn while playing: nobody reads faster
+    turn = (turn + 1) % stages.length;
     stages.forEach(({ trace, state }, i) => {
-      const n = state.at, e = sync === "bytes" ? lastMove(trace, n) : n - 1;
-      const said = n === trace.n ? s.done : sentence(trace, state, s, e);
+      if (!all && i !== turn) return;
+      const n = state.at, said = n === trace.n ? s.done : sentence(trace, state, s, latest(trace, n));
       parts[i].now.textContent = said;
       drawBars(i);
       if (all) parts[i].picture.setAttribute("aria-label", fill(s.picture, { name: nameOf(i), now: parts[i].count.textContent, sentence: said }));
@@ -213,14 +223,16 @@ function render({ model, el }) {
   }
   function draw() {
     stages.forEach((one, i) => {
-      one.show(sync === "bytes" ? eventsAt(one.trace, p) : Math.min(one.trace.n, Math.floor(p)));
+      const n = sync === "bytes" ? eventsAt(one.trace, p) : Math.min(one.trace.n, Math.floor(p));
+      one.show(n, latest(one.trace, n));
       const now = sum(i, one.state.read, one.state.written);
-      parts[i].count.textContent = fill(s.of, { now: bytes(now), all: bytes(finals[i]) });
+      const text = fill(s.of, { now: bytes(now), all: bytes(finals[i]) });
+      if (parts[i].text !== text) parts[i].count.textContent = parts[i].text = text;
       parts[i].sofar.style.transform = `scaleX(${now / Math.max(...finals)})`;
     });
     scrub.value = p;
     const time = performance.now();
-    if (!playing || time - told > 100) ((told = time), words(!playing));
+    if (!playing || time - told > 100 / stages.length) ((told = time), words(!playing));
     if (playing) return;
     $("[data-do=home]").disabled = $("[data-do=back]").disabled = p <= 0;
     $("[data-do=end]").disabled = $("[data-do=forward]").disabled = p >= last();
@@ -233,10 +245,10 @@ function render({ model, el }) {
     root.append(probe);
     for (const name of INKS) (probe.style.color = `var(--fl-${name})`), (ink[name] = getComputedStyle(probe).color);
     probe.remove();
-    const tall = Math.max(...stages.map((one) => one.height(W)));
+    const both = stages.map((one) => one.heights(W)), tallest = [0, 1].map((i) => Math.max(...both.map((x) => x[i])));
     stages.forEach((one, i) => {
-      one.resize(W, tall, { ...ink });
-      parts[i].context = canvas2d(parts[i].bars, W, ROW * order.length);
+      one.resize(W, ...tallest, { ...ink });
+      Object.assign(parts[i], { context: canvas2d(parts[i].bars, W, ROW * order.length), looks: [] });
     });
     draw();
   }

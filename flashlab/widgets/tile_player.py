@@ -1,4 +1,4 @@
-"""`TilePlayer`: plays traces. Matrices as grids of tiles in HBM, what is on chip below, bytes counted as they move.
+"""`TilePlayer`: plays traces. Matrices as grids of tiles in HBM, what is on chip below, bytes counted.
 
     TilePlayer.of(Problem(Nq=1024))                          standard attention, FA1 and FA2 in step
     TilePlayer({"mine": t1, "FA2": t2})                      any traces, side by side
@@ -7,8 +7,6 @@
 What does not fit becomes a sentence in the widget: the notebook goes on. The drawing is `tile_player.js`, the
 states it draws are worked out in `tile_frames.js` from the packed traces.
 """
-
-import dataclasses
 
 import numpy as np
 import traitlets
