@@ -35,7 +35,8 @@ function curves(state, card, s, W, ends) {
   for (const a of BOTH) { // direct labels, above the standard curve and below the other, away from the cursor
     const up = a === "standard", places = up ? [0.3, 0.62] : [0.42, 0.72], here = Math.log(state.Nk / lowN) / Math.log(highN / lowN);
     const n = lowN * (highN / lowN) ** places.reduce((p, c) => (Math.abs(p - here) < 0.2 ? c : p)), px = x(n), py = y(grow(a, n));
-    out += say(px + (up ? -8 : 8), py + (up ? -8 : 20), `halo strong ${up ? "end" : ""}`, s[a]);
+    const end = up || px > W - R - 9 * s[a].length;
+    out += say(px + (end ? -8 : 8), py + (up ? -8 : end ? 32 : 20), `halo strong ${end ? "end" : ""}`, s[a]);
     if (ends[a] >= lowN && ends[a] < highN) {
       const ex = x(ends[a]), apart = up || Math.abs(ex - x(Math.max(ends.standard, lowN))) > 330, flip = up ? ex > L + 330 : ex > L + 190;
       const words = fill(s.ends, { n: whole(ends[a]) }), dy = apart ? -8 : 44;
@@ -77,8 +78,8 @@ function stack(parts, s, W, scale, card, name, hatch) {
   }
   const listed = shown.map((p) => `<li><i class="${p.name} ${p.during}"></i>${esc(fill(s.part, { name: s.tensors[p.name], bytes: bytes(p.bytes) }))}</li>`).join("");
   const spoken = fill(s.bar_label, { name, bytes: bytes(sum), parts: shown.map((p) => fill(s.part, { name: s.tensors[p.name], bytes: bytes(p.bytes) })).join(", ") });
-  const head = sum > card.hbm_bytes ? fill(s.bar_of, { name, bytes: bytes(sum), x: short(sum / card.hbm_bytes), gpu: card.name, memory: bytes(card.hbm_bytes) }) : label;
-  return `<section><h4>${esc(head)}</h4><svg class="bar" role="img" width="${W}" height="${height}" aria-label="${esc(spoken)}">${out}</svg><ul class="parts">${listed}</ul></section>`;
+  const head = sum >= 1.05 * card.hbm_bytes ? fill(s.bar_of, { name, bytes: bytes(sum), x: short(sum / card.hbm_bytes), gpu: card.name, memory: bytes(card.hbm_bytes) }) : label;
+  return `<section><p class="head">${esc(head)}</p><svg class="bar" role="img" width="${W}" height="${height}" aria-label="${esc(spoken)}">${out}</svg><ul class="parts">${listed}</ul></section>`;
 }
 
 function render({ model, el }) {
