@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 import flashlab.quiz
-from flashlab.quiz.formulas import evaluate
-from flashlab.quiz.units import fill
 
 FILE = Path(flashlab.quiz.__file__).parent / "bank" / "claims.toml"
-CLAIMS = tomllib.loads(FILE.read_text(encoding="utf-8"))["claim"]
+CLAIMS = tomllib.loads(FILE.read_text(encoding="utf-8"))["claim"]  # as written
+LOADED = {lang: {c.id: c for c in flashlab.quiz.load_claims(lang)} for lang in ("en", "zh")}  # as shown
 IDS = [f"K{i:02}" for i in range(1, 47)]
 SECTIONS = dict(A=10, B=10, C=15, D=8, E=10, F=9, G=8)
 QUESTIONS = {f"{section}{i:02}" for section, count in SECTIONS.items() for i in range(1, count + 1)}
@@ -29,9 +28,8 @@ TEXTS = ("text", "correction", "polite", "check")
 
 
 def texts(claim, lang):
-    """The claim's texts in one language, filled with its values, by name."""
-    values = {name: evaluate(expression) for name, expression in claim.get("values", {}).items()}
-    return {name: fill(claim[name][lang], values, lang) for name in TEXTS}
+    """The claim's texts as a learner sees them in one language, by name."""
+    return {name: getattr(LOADED[lang][claim["id"]], name) for name in TEXTS}
 
 
 def sentences(text, lang):
@@ -79,6 +77,11 @@ def test_chinese_text_uses_chinese_punctuation(claim):
         assert not re.search("[\u4e00-\u9fff][,;:?!()]|[,;?!][\u4e00-\u9fff]", text), (name, text)
 
 
+def test_the_loader_gives_all_claims_in_order_in_both_languages():
+    for lang in ("en", "zh"):
+        assert [claim.id for claim in flashlab.quiz.load_claims(lang)] == IDS
+
+
 @each
 def test_the_related_questions_exist(claim):
     assert claim["questions"] and set(claim["questions"]) <= QUESTIONS
@@ -95,13 +98,13 @@ def test_every_computed_value_is_used_in_both_languages(claim):
 
 @each
 def test_check_code_fits_a_terminal_and_prints_what_it_shows(claim):
-    code = claim["check"].get("code")
-    if code is None:
+    loaded = LOADED["en"][claim["id"]]
+    if not loaded.code:
         assert claim["id"] == "K46"  # nothing to run: it is about titles
         return
-    lines = code.strip().splitlines()
+    lines = loaded.code.strip().splitlines()
     assert len(lines) <= 6 and max(map(len, lines)) <= 79
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, claim["id"], "exec"), {"__name__": claim["id"]})
-    assert printed.getvalue().strip() == claim["check"]["shows"].strip()
+        exec(compile(loaded.code, claim["id"], "exec"), {"__name__": claim["id"]})
+    assert printed.getvalue().strip() == loaded.shows.strip()
