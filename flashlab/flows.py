@@ -104,47 +104,32 @@ class Tiles:
 
 def standard_forward(p, how):
     """S = Q K^T, P = softmax(S), O = P V: three passes over whole matrices (FlashAttention, Algorithm 0)."""
-    rows, keys, square = _sizes(p)
+    rows, keys, square = sizes(p)
     s, d = square * p.itemsize, p.D * p.itemsize
     found = [
         stream("load", "q", rows * d), stream("load", "k", keys * d), stream("store", "s", s),
-        _if_fits("load", "s", s), stream("store", "p", s),
-        _if_fits("load", "p", s), stream("load", "v", keys * d), stream("store", "o", rows * d),
+        if_fits("load", "s", s), stream("store", "p", s),
+        if_fits("load", "p", s), stream("load", "v", keys * d), stream("store", "o", rows * d),
     ]  # fmt: skip
     # a score: scale, max, subtract, exp, sum, divide
     return Pass(found, 4 * square * p.D, 6 * square, square, 2 * s)
 
 
-def standard_backward(p, how):
-    """dV, dP, dS, dQ, dK from the P of the forward pass: five passes (FlashAttention, Algorithm 3)."""
-    rows, keys, square = _sizes(p)
-    s, d = square * p.itemsize, p.D * p.itemsize
-    found = [
-        stream("load", "p", s), stream("load", "do", rows * d), stream("store", "dv", keys * d),
-        stream("load", "do", rows * d), stream("load", "v", keys * d), stream("store", "dp", s),
-        _if_fits("load", "p", s), _if_fits("load", "dp", s), stream("store", "ds", s),
-        _if_fits("load", "ds", s), stream("load", "k", keys * d), stream("store", "dq", rows * d),
-        _if_fits("load", "ds", s), stream("load", "q", rows * d), stream("store", "dk", keys * d),
-    ]  # fmt: skip
-    # dP: product with P and its row sum, subtract, product with P; scale of dQ and dK
-    return Pass(found, 8 * square * p.D, 4 * square + (rows + keys) * p.D, 0, 3 * s)
-
-
 def fa1_forward(p, how):
     """Key blocks outside, query blocks inside: O, m and l travel to memory and back (Algorithm 1)."""
-    t, (rows, keys, _), heads = Tiles(p), _sizes(p), p.B * p.Hq
+    t, (rows, keys, _), heads = Tiles(p), sizes(p), p.B * p.Hq
     met, d = heads * t.rows_met, p.D
     keys *= p.Hq // p.Hkv  # a program for each query head, each with its own walk over K and V
     resident = min(how.in_flight, heads) * p.Nq * (d * (p.itemsize + FP32) + 2 * FP32)
-    found = [_stays("store", "o_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
-    found += [_stays("store", x, (rows + met) * FP32, rows * FP32, resident) for x in ("l", "m")]
+    found = [stays("store", "o_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
+    found += [stays("store", x, (rows + met) * FP32, rows * FP32, resident) for x in ("l", "m")]
     kv = p.B * p.Hkv * p.Nk * d * p.itemsize
-    found += [_stays("load", x, keys * d * p.itemsize, kv, resident) for x in ("k", "v")]
+    found += [stays("load", x, keys * d * p.itemsize, kv, resident) for x in ("k", "v")]
     q_rows = heads * sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
     found += [
-        _stays("load", "q", met * d * p.itemsize, q_rows * d * p.itemsize, resident),
-        _stays("load", "o_fp32", (rows + met) * d * FP32, 0, resident),
-        *(_stays("load", x, (rows + met) * FP32, 0, resident) for x in ("l", "m")),
+        stays("load", "q", met * d * p.itemsize, q_rows * d * p.itemsize, resident),
+        stays("load", "o_fp32", (rows + met) * d * FP32, 0, resident),
+        *(stays("load", x, (rows + met) * FP32, 0, resident) for x in ("l", "m")),
         stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32),
     ]  # fmt: skip
     # a score: scale, max, subtract, exp, sum; a row at each visit: 2 exps, 8 more; an element of O: 4
@@ -156,74 +141,15 @@ def fa1_forward(p, how):
 
 def fa2_forward(p, how):
     """Query blocks outside: each stays on chip until it has met its keys (FlashAttention-2, Algorithm 1)."""
-    t, (rows, _, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
+    t, (rows, _, _), heads, d = Tiles(p), sizes(p), p.B * p.Hq, p.D
     keys = t.loaded(how.tma)
-    kv = _shared_reads(p, how, keys)
+    kv = shared_reads(p, how, keys)
     found = [stream("load", "q", rows * d * p.itemsize), kv("k"), kv("v")]
     found += [stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32)]
     # a score: scale, max, subtract, exp, sum; a row at each visit: 1 exp, 4 more, d products; d divisions
     scores, met = heads * t.elements_of(keys), heads * t.rows_met
     other = 5 * scores + met * (5 + d) + rows * (d + 3)
     return Pass(found, 4 * scores * d, other, scores + met, rows * FP32)
-
-
-def fa1_backward(p, how):
-    """Key blocks outside; dQ in fp32 travels to memory and back (Algorithm 4)."""
-    t, (rows, keys, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
-    met, e = heads * t.rows_met, p.itemsize
-    group = p.Hq // p.Hkv
-    resident = min(how.in_flight, p.B * p.Hkv) * group * p.Nq * (d * (3 * e + FP32) + FP32)
-    q_rows = heads * sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
-    found = [_stays("store", "dq_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
-    found += [stream("load", x, keys * d * e) for x in ("k", "v")]
-    found += [_stays("load", x, met * d * e, q_rows * d * e, resident) for x in ("q", "o", "do")]
-    found += [_stays("load", "dq_fp32", (rows + met) * d * FP32, 0, resident)]
-    found += [_stays("load", "lse", met * FP32, q_rows * FP32, resident)]
-    found += [stream("store", x, keys * d * e) for x in ("dk", "dv")] + [stream("store", "dq", rows * d * e)]
-    # a score: scale, subtract, exp, subtract, product; a row at each visit: delta again (2 d)
-    scores = heads * t.elements
-    other = 5 * scores + met * 2 * d + (met + keys) * d
-    return Pass(found, 10 * scores * d, other, scores, rows * (d + 1) * FP32)
-
-
-def fa2_delta(p, how):
-    """delta = rowsum(dO * O) (FlashAttention-2, Algorithm 2, line 4)."""
-    rows, d = p.B * p.Hq * p.Nq, p.D
-    found = [stream("load", x, rows * d * p.itemsize) for x in ("o", "do")]
-    return Pass([*found, stream("store", "delta", rows * FP32)], 0, 2 * rows * d, 0, rows * FP32)
-
-
-def fa2_dkdv(p, how):
-    """dK and dV: a program for each key block meets the query blocks of its heads."""
-    t, (_, keys, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
-    met, e, group = heads * t.rows_met, p.itemsize, p.Hq // p.Hkv
-    q_rows = sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
-    at_once = _heads_in_flight(how.in_flight, t.key_blocks, p.B * p.Hkv)
-    waves = _heads_of_all_waves(how.in_flight, t.key_blocks, p.B * p.Hkv)
-    resident = at_once * group * q_rows * (2 * d * e + 2 * FP32)
-
-    def rows_of(name, width):
-        n = group * q_rows * width
-        return Flow("load", name, met * width, p.B * p.Hkv * n, resident, waves * n)
-
-    found = [stream("load", x, keys * d * e) for x in ("k", "v")]
-    found += [rows_of("q", d * e), rows_of("do", d * e), rows_of("lse", FP32), rows_of("delta", FP32)]
-    found += [stream("store", x, keys * d * e) for x in ("dk", "dv")]
-    # a score: scale, subtract, exp, subtract, product
-    scores = heads * t.elements
-    return Pass(found, 8 * scores * d, 5 * scores + 2 * keys * d, scores, p.B * p.Hq * p.Nq * FP32)
-
-
-def fa2_dq(p, how):
-    """dQ in a pass of its own: a program for each query block meets its key blocks once more."""
-    t, (rows, _, _), heads, d = Tiles(p), _sizes(p), p.B * p.Hq, p.D
-    keys = t.loaded(how.tma)
-    kv = _shared_reads(p, how, keys)
-    found = [stream("load", x, rows * d * p.itemsize) for x in ("q", "do")]
-    found += [stream("load", x, rows * FP32) for x in ("lse", "delta")] + [kv("k"), kv("v")]
-    found += [stream("store", "dq", rows * d * p.itemsize)]
-    scores = heads * t.elements_of(keys)
-    return Pass(found, 6 * scores * d, 5 * scores + rows * d, scores, 0)
 
 
 def decode(p, how):
@@ -252,7 +178,7 @@ def decode(p, how):
     if splits > 1:
         parts = splits * rows * FP32
         found += [stream("store", "part_o", parts * d), stream("store", "part_lse", parts)]
-        found += [_if_fits("load", "part_lse", parts), _if_fits("load", "part_o", parts * d)]
+        found += [if_fits("load", "part_lse", parts), if_fits("load", "part_o", parts * d)]
         extra += parts * (d + 1)
     found += [stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32)]
     scores *= heads
@@ -260,28 +186,28 @@ def decode(p, how):
     return Pass(found, 4 * scores * d, other, scores + splits * rows, extra)
 
 
-def _sizes(p):
+def sizes(p):
     """Rows of Q, rows of K, elements of S: of all heads together."""
     return p.B * p.Hq * p.Nq, p.B * p.Hkv * p.Nk, p.B * p.Hq * p.Nq * p.Nk
 
 
-def _if_fits(op, tensor, nbytes):
+def if_fits(op, tensor, nbytes):
     """What another kernel has just written: read from L2 where both it and its successor fit."""
     return Flow(op, tensor, nbytes, 0, 2 * nbytes, nbytes)
 
 
-def _stays(op, tensor, nbytes, once, resident):
+def stays(op, tensor, nbytes, once, resident):
     """What a program comes back to at every round."""
     return Flow(op, tensor, nbytes, min(once, nbytes), resident, nbytes)
 
 
-def _heads_in_flight(in_flight, blocks, heads):
+def heads_in_flight(in_flight, blocks, heads):
     """Of how many heads programs run at the same time, at most: consecutive programs, blocks fastest."""
     whole, part = divmod(in_flight, max(blocks, 1))
     return min(whole + (part > 0), heads)
 
 
-def _heads_of_all_waves(in_flight, blocks, heads):
+def heads_of_all_waves(in_flight, blocks, heads):
     """Summed over waves of `in_flight` programs: the heads that each wave touches."""
     programs = blocks * heads
     return sum(
@@ -290,11 +216,11 @@ def _heads_of_all_waves(in_flight, blocks, heads):
     )
 
 
-def _shared_reads(p, how, keys):
+def shared_reads(p, how, keys):
     """K and V as read by programs of query blocks, which come head by head; keys[i] rows by block i."""
     group, width = p.Hq // p.Hkv, p.D * p.itemsize
-    at_once = _heads_in_flight(how.in_flight, len(keys) * group, p.B * p.Hkv)
-    waves = _heads_of_all_waves(how.in_flight, len(keys) * group, p.B * p.Hkv)
+    at_once = heads_in_flight(how.in_flight, len(keys) * group, p.B * p.Hkv)
+    waves = heads_of_all_waves(how.in_flight, len(keys) * group, p.B * p.Hkv)
     seen = max(keys, default=0) * width
 
     def flow(name):

@@ -3,8 +3,8 @@
 A GPU of your own is one line: `dataclasses.replace(get("H200"), name="mine", sms=66)`, or a GPU(...) in full.
 Every function that takes a GPU takes a name of `ALL` or a GPU.
 
-Peaks are dense (no 2:4 sparsity) at the boost clock; float32 is not tensor core work. A chip reaches 60-75 % of
-them in large matrix products. `exp_rate` is 16 exponentials per clock and SM (CUDA C++ Programming Guide,
+Peaks are dense (no 2:4 sparsity) at the boost clock; float32 is not tensor core work. A chip reaches 60-75 %
+of them in large matrix products. `exp_rate` is 16 exponentials per clock and SM (CUDA C++ Programming Guide,
 throughput of native arithmetic instructions, compute capability 7.0 to 9.0; FlashAttention-4 says the same of
 10.0).
 """
@@ -23,7 +23,7 @@ class GPU:
     """One kind of GPU.
 
     `clock_ghz` boost clock; `shared_per_sm`, `shared_per_program`, `registers_per_sm`, `l2_bytes`,
-    `hbm_bytes` in bytes; `hbm_bandwidth` in bytes/s; `peak` maps a dtype to dense matrix FLOP/s; `exp_rate` in
+    `hbm_bytes` in bytes; `hbm_bandwidth` in bytes/s; `peak` maps a dtype to dense matrix FLOP/s; `exp_rate`: in
     exponentials/s (None: 16 per clock and SM). `source` says where each number is from, `date` of when it is.
     """
 
@@ -108,79 +108,84 @@ _LIST = [
         name="T4", sms=40, clock_ghz=1.59, shared_per_sm=64 * KB, shared_per_program=64 * KB,
         max_threads_per_sm=1024, max_programs_per_sm=16, l2_bytes=4 * MB, hbm_bytes=16 * GB,
         hbm_bandwidth=320 * GB, peak=_peaks(65, 8.1, bf16=False), compute_capability=(7, 5), date="2019-03",
-        source="NVIDIA T4 datasheet (peaks, memory; GDDR6, not HBM); NVIDIA Turing architecture whitepaper (SMs, "
-        "clock, L2);"
+        source="NVIDIA T4 datasheet (peaks, memory; GDDR6, not HBM); NVIDIA Turing architecture "
+        "whitepaper (SMs, clock, L2);"
         " " + GUIDE + "7.5",
     ),
     GPU(
         name="V100", sms=80, clock_ghz=1.53, shared_per_sm=96 * KB, shared_per_program=96 * KB,
         l2_bytes=6 * MB, hbm_bytes=32 * GB, hbm_bandwidth=900 * GB, peak=_peaks(125, 15.7, bf16=False),
         compute_capability=(7, 0), date="2018-03",
-        source="NVIDIA V100 SXM2 datasheet (peaks, memory); NVIDIA Volta architecture whitepaper (SMs, clock, "
-        "L2);"
+        source="NVIDIA V100 SXM2 datasheet (peaks, memory); NVIDIA Volta architecture whitepaper (SMs, "
+        "clock, L2);"
         " " + GUIDE + "7.0",
     ),
     GPU(
         name="A100-40", sms=108, clock_ghz=1.41, shared_per_sm=164 * KB, shared_per_program=163 * KB,
         l2_bytes=40 * MB, hbm_bytes=40 * GB, hbm_bandwidth=1555 * GB, peak=_peaks(312, 19.5),
         compute_capability=(8, 0), date="2020-05",
-        source="NVIDIA A100 datasheet and Ampere architecture whitepaper (peaks, memory, SMs, clock, L2); shared "
-        "memory: NVIDIA Ampere Tuning Guide, occupancy; threads: CUDA C++ Programming Guide 8.0",
+        source="NVIDIA A100 datasheet and Ampere architecture whitepaper (peaks, memory, SMs, clock, "
+        "L2); shared memory: NVIDIA Ampere Tuning Guide, occupancy; threads: CUDA C++ "
+        "Programming Guide 8.0",
     ),
     GPU(
         name="A100-80", sms=108, clock_ghz=1.41, shared_per_sm=164 * KB, shared_per_program=163 * KB,
         l2_bytes=40 * MB, hbm_bytes=80 * GB, hbm_bandwidth=2039 * GB, peak=_peaks(312, 19.5),
         compute_capability=(8, 0), date="2021-06",
-        source="NVIDIA A100 80GB SXM datasheet (peaks, memory); Ampere architecture whitepaper (SMs, clock, L2); "
-        "shared memory: NVIDIA Ampere Tuning Guide, occupancy; threads: CUDA C++ Programming Guide 8.0",
+        source="NVIDIA A100 80GB SXM datasheet (peaks, memory); Ampere architecture whitepaper (SMs, "
+        "clock, L2); shared memory: NVIDIA Ampere Tuning Guide, occupancy; threads: CUDA C++ "
+        "Programming Guide 8.0",
     ),
     GPU(
         name="L4", sms=58, clock_ghz=2.04, shared_per_sm=100 * KB, shared_per_program=99 * KB,
         max_threads_per_sm=1536, max_programs_per_sm=24, l2_bytes=48 * MB, hbm_bytes=24 * GB,
         hbm_bandwidth=300 * GB, peak=_peaks(121, 30.3), compute_capability=(8, 9), date="2023-03",
-        source="NVIDIA L4 datasheet (peaks, half of the sparse figure; memory: GDDR6, not HBM); NVIDIA Ada "
-        "architecture whitepaper (SMs, clock, L2);"
+        source="NVIDIA L4 datasheet (peaks, half of the sparse figure; memory: GDDR6, not HBM); NVIDIA "
+        "Ada architecture whitepaper (SMs, clock, L2);"
         " " + GUIDE + "8.9",
     ),
     GPU(
         name="RTX 4090", sms=128, clock_ghz=2.52, shared_per_sm=100 * KB, shared_per_program=99 * KB,
         max_threads_per_sm=1536, max_programs_per_sm=24, l2_bytes=72 * MB, hbm_bytes=24 * GB,
         hbm_bandwidth=1008 * GB, peak=_peaks(165.2, 82.6), compute_capability=(8, 9), date="2022-10",
-        source="NVIDIA Ada architecture whitepaper, appendix (SMs, clock, L2, memory: GDDR6X, not HBM; 16-bit "
-        "peak with fp32 accumulation, dense);"
+        source="NVIDIA Ada architecture whitepaper, appendix (SMs, clock, L2, memory: GDDR6X, not HBM; "
+        "16-bit peak with fp32 accumulation, dense);"
         " " + GUIDE + "8.9",
     ),
     GPU(
         name="H100 SXM", sms=132, clock_ghz=1.83, shared_per_sm=228 * KB, shared_per_program=227 * KB,
         l2_bytes=50 * MB, hbm_bytes=80 * GB, hbm_bandwidth=3350 * GB, peak=_peaks(989.4, 66.9),
         compute_capability=(9, 0), date="2023-03",
-        source="NVIDIA H100 datasheet (peaks, half of the sparse figure; memory); Hopper architecture whitepaper "
-        "(SMs, L2); clock: that of the 16-bit peak and of the FlashAttention-3 paper; shared memory: "
-        "NVIDIA Hopper Tuning Guide, occupancy; threads: CUDA C++ Programming Guide 9.0",
+        source="NVIDIA H100 datasheet (peaks, half of the sparse figure; memory); Hopper architecture "
+        "whitepaper (SMs, L2); clock: that of the 16-bit peak and of the FlashAttention-3 "
+        "paper; shared memory: NVIDIA Hopper Tuning Guide, occupancy; threads: CUDA C++ "
+        "Programming Guide 9.0",
     ),
     GPU(
         name="H100 PCIe", sms=114, clock_ghz=1.755, shared_per_sm=228 * KB, shared_per_program=227 * KB,
         l2_bytes=50 * MB, hbm_bytes=80 * GB, hbm_bandwidth=2000 * GB, peak=_peaks(756, 51.2),
         compute_capability=(9, 0), date="2023-03",
-        source="NVIDIA H100 datasheet (peaks, half of the sparse figure; memory); Hopper architecture whitepaper "
-        "(SMs, clock, L2); shared memory: NVIDIA Hopper Tuning Guide, occupancy; threads: CUDA C++ "
-        "Programming Guide 9.0",
+        source="NVIDIA H100 datasheet (peaks, half of the sparse figure; memory); Hopper architecture "
+        "whitepaper (SMs, clock, L2); shared memory: NVIDIA Hopper Tuning Guide, occupancy; "
+        "threads: CUDA C++ Programming Guide 9.0",
     ),
     GPU(
         name="H200", sms=132, clock_ghz=1.83, shared_per_sm=228 * KB, shared_per_program=227 * KB,
         l2_bytes=60 * MB, hbm_bytes=141 * GB, hbm_bandwidth=4800 * GB, peak=_peaks(989.5, 66.9),
         compute_capability=(9, 0), date="2026-11",
-        source="NVIDIA H200 datasheet (peaks, half of the sparse figure; memory; November 2023); SMs, L2, shared "
-        "memory: read from the driver of the machine on which this course's measurements were made "
-        "(November 2026; a copy reaches 4.24 TB/s there, a matrix product 715 TFLOP/s); clock: that of "
-        "the 16-bit peak; threads: CUDA C++ Programming Guide 9.0",
+        source="NVIDIA H200 datasheet (peaks, half of the sparse figure; memory; November 2023); SMs, "
+        "L2, shared memory: read from the driver of the machine on which this course's "
+        "measurements were made (November 2026; a copy reaches 4.24 TB/s there, a matrix "
+        "product 715 TFLOP/s); clock: that of the 16-bit peak; threads: CUDA C++ Programming "
+        "Guide 9.0",
     ),
     GPU(
         name="B200", sms=148, clock_ghz=1.85, shared_per_sm=228 * KB, shared_per_program=227 * KB,
         l2_bytes=126 * MB, hbm_bytes=180 * GB, hbm_bandwidth=8000 * GB, peak=_peaks(2250, 75),
         compute_capability=(10, 0), date="2024-11",
-        source="NVIDIA DGX B200 and HGX B200 datasheets, one of eight GPUs (peaks, half of the sparse figure; "
-        "memory); SMs, clock, L2: as the driver reports them, published by users, not checked here;"
+        source="NVIDIA DGX B200 and HGX B200 datasheets, one of eight GPUs (peaks, half of the sparse "
+        "figure; memory); SMs, clock, L2: as the driver reports them, published by users, not "
+        "checked here;"
         " " + GUIDE + "10.0",
     ),
 ]  # fmt: skip

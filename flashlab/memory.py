@@ -11,20 +11,20 @@ Two levels, never to be mixed in one figure:
 
 from dataclasses import dataclass
 
-from flashlab import flows, gpus
+from flashlab import flows, flows_backward, gpus
 from flashlab.errors import unknown_name
 
 LEVELS = ("sm", "hbm")
 ALGORITHMS = {
     ("standard", "forward"): (flows.standard_forward,),
-    ("standard", "backward"): (flows.standard_backward,),
+    ("standard", "backward"): (flows_backward.standard_backward,),
     ("fa1", "forward"): (flows.fa1_forward,),
-    ("fa1", "backward"): (flows.fa1_backward,),
+    ("fa1", "backward"): (flows_backward.fa1_backward,),
     ("fa2", "forward"): (flows.fa2_forward,),
-    ("fa2", "backward"): (flows.fa2_delta, flows.fa2_dkdv, flows.fa2_dq),
-    ("fa2", "delta"): (flows.fa2_delta,),
-    ("fa2", "dkdv"): (flows.fa2_dkdv,),
-    ("fa2", "dq"): (flows.fa2_dq,),
+    ("fa2", "backward"): (flows_backward.fa2_delta, flows_backward.fa2_dkdv, flows_backward.fa2_dq),
+    ("fa2", "delta"): (flows_backward.fa2_delta,),
+    ("fa2", "dkdv"): (flows_backward.fa2_dkdv,),
+    ("fa2", "dq"): (flows_backward.fa2_dq,),
     ("decode", "forward"): (flows.decode,),
 }
 NAMES = ("standard", "fa1", "fa2", "decode")
@@ -96,8 +96,8 @@ def traffic(
     `direction`: "forward" | "backward", for "fa2" also its passes "delta", "dkdv", "dq". Level "hbm" needs a
     `gpu` (name or GPU) or `l2_bytes`; `in_flight` is how many programs run at once (default: one on each SM).
     "decode" reads the problem as Nq new tokens, the last of Nk in the cache (whatever `causal` says), with
-    `splits` parts of the keys (default: what the kernel chooses for the GPU). `tma`: FA2 loads the key blocks on
-    the diagonal whole, as its kernels do with TMA descriptors. Raises ValueError.
+    `splits` parts of the keys (default: what the kernel chooses for the GPU). `tma`: FA2 loads whole key blocks
+    on the diagonal, as its kernels do with TMA descriptors. Raises ValueError.
     """
     if algorithm not in NAMES:
         raise unknown_name("algorithm", algorithm, NAMES)

@@ -107,6 +107,10 @@ def arrows(folder, forbidden):
         ("online_softmax", ["torch", "triton", "flashlab.tiled", "flashlab.kernels"]),
         ("tiled", ["torch", "triton", "flashlab.kernels", "flashlab.ops", "flashlab.widgets"]),
         ("problem", ["torch", "triton", "flashlab.reference", "flashlab.tiled"]),
+        *[
+            (model, ["torch", "triton", "flashlab.kernels", "flashlab.tiled", "flashlab.widgets"])
+            for model in ("gpus", "splits", "flows", "flows_backward", "memory", "schedule")
+        ],
         ("progress", ["flashlab.learn", "flashlab.checks", "torch", "triton"]),
     ],
 )

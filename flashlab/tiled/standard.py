@@ -3,8 +3,8 @@
 Each pass reads matrices from HBM and writes one back. S, P and, in the backward pass, dP and dS are as large
 as [Nq, Nk]. A matrix crosses once for each pass that uses it, the best that separate kernels can do;
 `block_q` and `block_k` only say in which tiles that is written down. Query heads that share a K/V head are
-stacked, so that K and V cross once for all of them. A mask costs nothing and saves nothing: it is applied on the way, and
-the masked half of S moves like the rest.
+stacked, so that K and V cross once for all of them. A mask costs nothing and saves nothing: it is applied on
+the way, and the masked half of S moves like the rest.
 """
 
 import itertools
