@@ -18,8 +18,14 @@ from pathlib import Path
 from flashlab.errors import unknown_name
 from flashlab.text import t
 
-KINDS = ("guess", "reveal", "prompt", "check", "pretest", "posttest", "say")
-SCHEMA = 1
+LESSON_KINDS = ("guess", "reveal", "prompt", "check", "pretest", "posttest", "say")
+KINDS = (*LESSON_KINDS, "item", "free", "card", "claim", "exam", "diagnosis", "interview")
+MIGRATIONS = (  # what brings a file from version 0, 1, ... to the next
+    "CREATE TABLE event (number INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, "
+    "name TEXT NOT NULL, data TEXT NOT NULL)",
+    "CREATE INDEX event_kind_name ON event (kind, name)",
+)
+SCHEMA = len(MIGRATIONS)
 WAIT_SECONDS = 30
 UNUSABLE = (sqlite3.Error, OSError, RuntimeError)  # RuntimeError: there is no home directory
 
@@ -29,9 +35,20 @@ _said = set()  # sentences already said
 
 
 def path():
-    """The progress file: $FLASHLAB_HOME/progress.sqlite, default ~/.flashlab/progress.sqlite."""
-    home = os.environ.get("FLASHLAB_HOME")
-    return (Path(home).expanduser() if home else Path.home() / ".flashlab") / "progress.sqlite"
+    """The progress file: progress.sqlite in $FLASHLAB_DATA_DIR or $FLASHLAB_HOME, else in ~/.flashlab
+    where that has one, else in the user's data folder of this system.
+    """
+    chosen = os.environ.get("FLASHLAB_DATA_DIR") or os.environ.get("FLASHLAB_HOME")
+    if chosen:
+        return Path(chosen).expanduser() / "progress.sqlite"
+    older = Path.home() / ".flashlab" / "progress.sqlite"
+    if older.exists():
+        return older
+    try:
+        import platformdirs
+    except ImportError:
+        return older
+    return Path(platformdirs.user_data_dir("flashlab", appauthor=False)) / "progress.sqlite"
 
 
 def record(kind, id, **data):
@@ -105,6 +122,46 @@ def export(file=None):
     return text
 
 
+def merge(source):
+    """Read the events of an export (a path, or JSON text) that are not there yet; returns how many.
+
+    They keep their times and are put in order of time when read. Raises ValueError for anything else, OSError
+    where the file cannot be read or nothing can be stored.
+    """
+    text = str(source)
+    if not text.lstrip().startswith("{"):
+        text = Path(source).read_text(encoding="utf-8")
+    try:
+        raw = json.loads(text)
+        if raw["flashlab"] != "progress":
+            raise ValueError
+        rows = [_row(dict(event)) for event in raw["events"]]
+    except (ValueError, KeyError, TypeError):
+        name = str(source) if text != str(source) else "JSON"
+        raise ValueError(t("quiz.terminal.not_progress", file=name)) from None
+
+    def add(db):
+        known = set(_all(db))
+        new = list(dict.fromkeys(row for row in rows if row not in known))
+        db.executemany("INSERT INTO event (at, kind, name, data) VALUES (?, ?, ?, ?)", new)
+        return len(new)
+
+    try:
+        return _transaction(add)
+    except sqlite3.Error as problem:
+        raise OSError(str(problem)) from problem
+
+
+def _row(event):
+    """A row of the file from an exported event. Raises ValueError for an unknown kind or a time that is
+    none.
+    """
+    at, kind, name = event.pop("at"), event.pop("kind"), event.pop("id")
+    if kind not in KINDS or not isinstance(name, str) or not datetime.datetime.fromisoformat(at).tzinfo:
+        raise ValueError
+    return at, kind, name, json.dumps(event)
+
+
 def _transaction(work, write=True):
     """Run work(connection) in one transaction. A damaged file is set aside once and a new one begun."""
     file = path()
@@ -136,11 +193,9 @@ def _open(file, write):
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA:
             raise OSError(t("learn.progress.newer"))
-        if write and version == 0:
-            db.execute(
-                "CREATE TABLE event (number INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, "
-                "name TEXT NOT NULL, data TEXT NOT NULL)"
-            )
+        if write and version < SCHEMA:  # all steps in this one transaction
+            for step in MIGRATIONS[version:]:
+                db.execute(step)
             db.execute(f"PRAGMA user_version = {SCHEMA}")
     except BaseException:
         db.close()
@@ -151,7 +206,7 @@ def _open(file, write):
 def _all(db):
     if db.execute("PRAGMA user_version").fetchone()[0] == 0:  # made by someone who has not committed yet
         return []
-    return db.execute("SELECT at, kind, name, data FROM event ORDER BY number").fetchall()
+    return db.execute("SELECT at, kind, name, data FROM event ORDER BY at, number").fetchall()
 
 
 def _identity(file):

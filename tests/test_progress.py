@@ -65,10 +65,70 @@ def test_the_file_is_where_flashlab_home_says(flashlab_home):
     assert progress.path().exists()
 
 
-def test_without_flashlab_home_the_file_is_in_the_home_folder(monkeypatch, tmp_path):
+def test_without_a_choice_the_file_is_in_the_users_data_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("FLASHLAB_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
     assert progress.path() == tmp_path / ".flashlab" / "progress.sqlite"
+    monkeypatch.delitem(sys.modules, "platformdirs")
+    assert progress.path().name == "progress.sqlite" and "flashlab" in progress.path().parent.name
+    if sys.platform == "linux":
+        assert progress.path() == tmp_path / "data" / "flashlab" / "progress.sqlite"
+
+
+def test_a_file_of_the_older_place_goes_on_being_used(monkeypatch, tmp_path):
+    monkeypatch.delenv("FLASHLAB_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".flashlab").mkdir()
+    (tmp_path / ".flashlab" / "progress.sqlite").touch()
+    assert progress.path() == tmp_path / ".flashlab" / "progress.sqlite"
+
+
+def test_flashlab_data_dir_comes_first(monkeypatch, tmp_path):
+    monkeypatch.setenv("FLASHLAB_DATA_DIR", str(tmp_path))
+    progress.record("item", "A06-n1", right=True)
+    assert progress.path() == tmp_path / "progress.sqlite" and progress.path().exists()
+
+
+def test_a_file_of_the_first_version_is_brought_up_to_date_with_its_events(flashlab_home):
+    with sqlite3.connect(progress.path()) as db:
+        db.execute(progress.MIGRATIONS[0])
+        db.execute("PRAGMA user_version = 1")
+        row = ("2026-01-01T00:00:00.000+00:00", "guess", "C-p01", '{"guess": "4"}')
+        db.execute("INSERT INTO event (at, kind, name, data) VALUES (?, ?, ?, ?)", row)
+    db.close()
+    assert [e["guess"] for e in progress.events()] == ["4"]  # reading changes nothing
+    progress.record("card", "A06-a", rating=3)
+    assert [e["id"] for e in progress.events()] == ["C-p01", "A06-a"]
+    with sqlite3.connect(progress.path()) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (progress.SCHEMA,)
+        assert db.execute("SELECT name FROM sqlite_master WHERE type = 'index'").fetchall()
+    db.close()
+
+
+def test_an_export_read_elsewhere_gives_the_same_events_once(monkeypatch, tmp_path):
+    progress.record("guess", "C-p01", guess="4")
+    progress.record("free", "A06", score=0.5, missed=["number"], given="答")
+    progress.export(tmp_path / "out.json")
+    there = progress.events()
+    monkeypatch.setenv("FLASHLAB_HOME", str(tmp_path / "other"))
+    progress.record("card", "A06-a", rating=3)
+    assert progress.merge(tmp_path / "out.json") == 2
+    assert progress.merge((tmp_path / "out.json").read_text(encoding="utf-8")) == 0
+    assert progress.events()[:2] == there and len(progress.events()) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '{"flashlab": "progress"}', "{", '{"flashlab": "progress", "events": [{"at": "x"}]}']
+    + ['{"flashlab": "progress", "events": [{"at": "2026-01-01T00:00:00+00:00", "kind": "x", "id": "a"}]}'],
+)
+def test_what_is_no_export_is_refused_and_changes_nothing(text, tmp_path):
+    (tmp_path / "in.json").write_text(text)
+    with pytest.raises(ValueError, match="no export"):
+        progress.merge(tmp_path / "in.json")
+    assert progress.events() == []
 
 
 def test_reading_before_anything_was_written_makes_no_file():

@@ -3,6 +3,7 @@
 import html
 import re
 
+from flashlab.progress import LESSON_KINDS
 from flashlab.quiz import prompts
 from flashlab.text import t
 
@@ -29,6 +30,7 @@ def summarise(events):
     """
     last = {}
     passed = set()
+    events = [e for e in events if e["kind"] in LESSON_KINDS]  # the trainer's own: flashlab.quiz.state
     for event in events:
         last[event["kind"], event["id"]] = event
         if event["kind"] == "check" and event.get("passed"):
