@@ -50,8 +50,9 @@ function grid(name, tuples) {
   return { name, kind, thin: THIN.includes(name), rows, cols, cell };
 }
 
-// A packed trace, decoded, with everything that does not change while it plays.
-export function open(packed) {
+// A packed trace, decoded, with everything that does not change while it plays. `sizes`, where known: {rows: [blocks of
+// queries, length of the last one against a whole one], cols: the same for keys}.
+export function open(packed, sizes) {
   const n = packed.events, kind = column(packed.columns.kind), program = column(packed.columns.program), tile = column(packed.columns.tile);
   const { kinds, programs, tiles } = packed, seen = new Map(), touched = new Map();
   for (let e = 0; e < n; e++) {
@@ -88,7 +89,7 @@ export function open(packed) {
     run[e] = r;
     computes ||= op !== "load" && op !== "store";
   }
-  // Ragged last blocks: how long a block is, from what it moves (or computes) against the largest.
+  // Ragged last blocks: from the sizes, else from what a block moves (or computes) against the largest.
   for (const t of tensors) (t.down = new Float64Array(t.rows)), (t.across = new Float64Array(t.cols));
   for (let e = 0; e < n; e++) {
     const [op, , size, flops] = kinds[kind[e]], t = tensors[tensor[e]], weight = size || (op === "scores" ? flops : 0);
@@ -99,6 +100,11 @@ export function open(packed) {
     const source = t.implied ? { down: (shape ?? of("q")).down, across: (shape ?? of("k")).across } : t;
     for (const side of ["down", "across"]) {
       const top = Math.max(...source[side]), count = side === "down" ? t.rows : t.cols;
+      const known = sizes?.[side === "down" ? "rows" : "cols"], applies = t.kind === "square" || t.kind === (side === "down" ? "row" : "col");
+      if (known && applies && count === known[0]) {
+        t[side] = [...Array(count - 1).fill(1), Math.max(0.15, known[1])];
+        continue;
+      }
       t[side] = Array.from({ length: count }, (_, i) => (top > 0 && i === count - 1 && source[side][i] > 0 ? Math.max(0.15, source[side][i] / top) : 1));
     }
   }

@@ -143,7 +143,7 @@ function render({ model, el }) {
     root.innerHTML = `<p class="fault" role="status">${esc(fault)}</p>`;
     return () => root.remove();
   }
-  const traces = given.map((g) => open(g.trace)), ends = traces.map(totals);
+  const traces = given.map((g) => open(g.trace, g.sizes)), ends = traces.map(totals);
   const nameOf = (i) => s.names[given[i].name.toLowerCase()] ?? given[i].name;
   const most = Math.max(...ends.map((e) => e.most));
   const order = [...new Set(traces.flatMap((t) => t.tensors.filter((x) => x.place !== "chip").map((x) => x.name)))].sort((a, b) => rankOf(a) - rankOf(b));

@@ -29,7 +29,8 @@ class TilePlayer(Widget):
     """Plays one trace, or several side by side in step.
 
     traces: a `flashlab.trace.Trace`, a function of no arguments that launches Triton kernels (it is recorded
-    with `flashlab.interpreter.record`), or a dict name -> either. tensors: {"q": q} names a recorded kernel's
+    with `flashlab.interpreter.record`), or a dict name -> either. problem: its sizes draw the last, shorter
+    block of traces in block numbers. tensors: {"q": q} names a recorded kernel's
     tensors. sync: "bytes" (all have moved the same number of bytes; default where several play) or "step".
     position: bytes moved or steps done, by `sync`; default: well under way. hbm: {name: {tensor: bytes}} that
     come through an L2 cache, l2: {"gpu": its name, "size": in words}, for the switch that shows them.
@@ -41,7 +42,7 @@ class TilePlayer(Widget):
     esm_first = ("tile_frames.js", "tile_layout.js")
     twin_height = 720
 
-    players = traitlets.List().tag(sync=True)  # of {"name", "trace": packed, "hbm": {tensor: bytes} or None}
+    players = traitlets.List().tag(sync=True)  # of {"name", "trace": packed, "hbm", "sizes"}
     setting = traitlets.Unicode().tag(sync=True)
     fault = traitlets.Unicode().tag(sync=True)
     sync = traitlets.Enum(SYNCS, "bytes").tag(sync=True)
@@ -50,7 +51,17 @@ class TilePlayer(Widget):
     level = traitlets.Enum(("sm", "hbm"), "sm").tag(sync=True)
 
     def __init__(
-        self, traces, *, tensors=None, sync=None, position=None, hbm=None, l2=None, setting="", **traits
+        self,
+        traces,
+        *,
+        problem=None,
+        tensors=None,
+        sync=None,
+        position=None,
+        hbm=None,
+        l2=None,
+        setting="",
+        **traits,
     ):
         super().__init__(**traits)
         try:
@@ -58,8 +69,9 @@ class TilePlayer(Widget):
             sync = sync or ("bytes" if len(played) > 1 else "step")
             if sync not in SYNCS:
                 raise unknown_name("sync", sync, SYNCS)
+            rest = {"sizes": _sizes(problem)}
             self.players = [
-                {"name": name, "trace": pack(trace), "hbm": (hbm or {}).get(name)}
+                {"name": name, "trace": pack(trace), "hbm": (hbm or {}).get(name), **rest}
                 for name, trace in played.items()
             ]
             self.set_trait("sync", sync)
@@ -87,7 +99,7 @@ class TilePlayer(Widget):
             setting = _setting(problem, direction, options.get("strings", {}).get("lang"))
         except (ValueError, TypeError) as error:
             return cls(error, **options)
-        return cls(traces, **{"hbm": hbm, "l2": l2, "setting": setting, **options})
+        return cls(traces, **{"problem": problem, "hbm": hbm, "l2": l2, "setting": setting, **options})
 
     def _played(self, traces, tensors):
         """{name: Trace} of what was given; raises _Fault or TypeError."""
@@ -168,6 +180,14 @@ def one_head(problem, direction="forward", algorithms=tuple(ALGORITHMS), gpu="H2
         for _, tensor, moved in through.table():
             hbm[name][tensor] = hbm[name].get(tensor, 0) + moved / (p.B * p.Hq)
     return traces, hbm, {"gpu": gpu.name, "size": f"{gpu.l2_bytes / 2**20:g} MiB"}
+
+
+def _sizes(p):
+    """{"rows": [blocks of queries, length of the last one against a whole one], "cols": for keys}."""
+    if p is None:
+        return None
+    cut = {"rows": (p.Nq, p.block_q), "cols": (p.Nk, p.block_k)}
+    return {side: [-(-n // b), (n - 1) % b / b + 1 / b] for side, (n, b) in cut.items()}
 
 
 def bytes_text(x):
