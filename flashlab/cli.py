@@ -2,6 +2,8 @@
 
 import argparse
 
+from flashlab.quiz import commands as quiz_commands
+
 
 def doctor(args):
     """Print what this machine can do; with --strict, exit 1 if something is missing."""
@@ -24,6 +26,7 @@ def parser():
     )
     command.add_argument("--strict", action="store_true", help="exit with 1 if something is missing")
     command.set_defaults(run=doctor)
+    quiz_commands.add(commands)
     return top
 
 

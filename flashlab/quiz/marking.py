@@ -21,7 +21,15 @@ def found(question, text):
     said = plain(text)
     if not said.strip():
         return set()
-    return {k.id for k in question.key_points if all(any(plain(term) in said for term in g) for g in k.terms)}
+    return {k.id for k in question.key_points if all(any(_hit(term, said) for term in g) for g in k.terms)}
+
+
+def _hit(term, said):
+    """Is the term in what was said? Short ones ("ds", "16", "lse") only as a word of their own."""
+    term = plain(term)
+    if len(term) <= 3 and term.isascii() and term.isalnum():
+        return re.search(rf"(?<![a-z0-9]){term}(?![a-z0-9])", said) is not None
+    return term in said
 
 
 def missed(question, ticked):
