@@ -9,6 +9,7 @@ from widget_cases import in_node, problems
 
 import flashlab
 from flashlab import Problem, gpus, memory
+from flashlab import needs as model
 from flashlab.text import table
 from flashlab.widgets import MemoryMap, _base
 from flashlab.widgets.sizes import sizes
@@ -38,22 +39,27 @@ def cases(count, seed):
             yield p, a, o
 
 
-def test_javascript_keeps_what_python_keeps_tensor_by_tensor():
+def test_javascript_needs_what_python_needs_tensor_by_tensor():
     given = list(cases(60, seed=1))
     for (p, a, o), got in zip(given, needs(given), strict=True):
+        assert got == model.needs(p, SAME[a], **o)
+
+
+def test_what_is_kept_is_what_the_memory_model_keeps():
+    for p, a, o in cases(30, seed=5):
         want = memory.kept(p, SAME[a], **o)
         if o["training"]:
             want.pop("s", None)  # gone before the backward pass, where the peak is
-            got = {name: part for name, part in got.items() if part[1] == "kept"}
-        assert {name: part[0] for name, part in got.items()} == want
+        got = {name: n for name, (n, when) in model.needs(p, SAME[a], **o).items() if name in want}
+        assert got == want
 
 
 def test_the_backward_pass_of_a_layer_needs_what_the_traffic_model_says():
-    given = [(p, a, dict(layers=1, dropout=0, training=True)) for p in problems(30, seed=2) for a in SAME]
-    for (p, a, _), got in zip(given, needs(given), strict=True):
-        extra = memory.traffic(p, SAME[a], "backward").extra_bytes
-        own = ("p", "dp", "ds") if a == "standard" else ("lse", "delta")
-        assert sum(got[name][0] for name in own) == extra
+    for p in problems(30, seed=2):
+        for a in SAME.values():
+            extra = memory.traffic(p, a, "backward").extra_bytes
+            own = ("p", "dp", "ds") if a == "standard" else ("lse", "delta")
+            assert sum(model.needs(p, a)[name][0] for name in own) == extra
 
 
 def test_inference_keeps_the_cache_in_all_layers_and_the_rest_in_one():
@@ -74,6 +80,8 @@ def test_the_largest_n_fits_and_one_token_more_does_not():
         for more in (0, 1)
     ]
     assert min(found) > 0
+    for (p, a, o), card, n in zip(given[:6], cards, found, strict=False):
+        assert model.largest(p, SAME[a], card.hbm_bytes, **o) == n
     sums = [sum(size for size, _ in parts.values()) for parts in needs(around)]
     for card, at, after in zip(cards, sums[::2], sums[1::2], strict=True):
         assert at <= card.hbm_bytes < after

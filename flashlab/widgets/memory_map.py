@@ -1,6 +1,6 @@
 """`MemoryMap`: what attention keeps in memory for N tokens, tensor by tensor, and where a GPU's memory ends.
 
-The bytes come from `flashlab.memory.kept`; memory_numbers.js repeats them so that every choice works without
+The bytes are those of `flashlab.needs`; memory_numbers.js repeats them so that every choice works without
 Python, and a test holds the two together.
 """
 

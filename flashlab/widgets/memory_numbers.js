@@ -1,5 +1,5 @@
 // What MemoryMap shows, without the showing: bytes of each tensor that attention keeps, and where a GPU's memory ends.
-// Behind quantities.js and in front of memory_map.js; tested with node against flashlab.memory.
+// Behind quantities.js and in front of memory_map.js; tested with node against flashlab.needs.
 
 const SIZE_OF = { float64: 8, float32: 4, float16: 2, bfloat16: 2 };
 
