@@ -19,7 +19,7 @@ function render({ model, el }) {
   const o = { ...Object.fromEntries(TRAITS.map((k) => [k, model.get(k)])), B: given.B, H: given.Hq, N: given.Nk, block_q: given.block_q, block_k: given.block_k, causal: given.causal !== false };
   const blocks = [...new Set([...BLOCKS, o.block_q, o.block_k])].sort((a, b) => a - b), parts = [...new Set([0, 1, 2, 4, 8, 16, 32, 64, o.splits])].sort((a, b) => a - b);
   let hidden = model.get("ask") && model.get("guess") < 0, guess = model.get("guess"), table = false, a = null, b = null, other = null, per = null;
-  let at = 1, playing = false, raf = 0, W = 0, H = 0, picture = null, chosen = null, top = 1, dirty = false;
+  let at = 1, playing = false, raf = 0, timer = 0, W = 0, H = 0, picture = null, chosen = null, top = 1, dirty = false;
 
   const choose = (name, label, options) => `<label>${esc(label)} <select name="${name}">${options}</select></label>`;
   root.innerHTML = `<output class="title" aria-live="polite"></output>
@@ -36,18 +36,18 @@ function render({ model, el }) {
       ${choose("programs_per_sm", s.per_sm, [...new Set([1, 2, o.programs_per_sm])].map((x) => option(x, x, o.programs_per_sm)).join(""))}
       <label class="not-decode"><input type="checkbox" name="causal" ${o.causal ? "checked" : ""}> ${esc(s.causal)}</label>
     </div>
-    <form class="ask"><p></p><label>${esc(s.guess)} <input type="range" name="guess" min="0" max="100" step="1" value="50"><span class="at-guess">50 %</span></label>
-      <button type="submit">${esc(s.show)}</button><button type="button" data-do="skip">${esc(s.skip)}</button></form>
+    <div class="ask" role="group" aria-label="${esc(s.guess)}"><p></p><label>${esc(s.guess)} <input type="range" name="guess" min="0" max="100" step="1" value="50"><span class="at-guess">50%</span></label>
+      <button type="button" data-do="show">${esc(s.show)}</button><button type="button" data-do="skip">${esc(s.skip)}</button></div>
     <div class="shown"><div class="facts"></div><div class="compare"></div>
       <div class="picture"><canvas tabindex="0" role="img"></canvas><p class="axis"></p></div>
       <div class="controls"><button type="button" data-do="play"></button><input type="range" name="time" min="0" max="1" step="0.001" value="1" aria-label="${esc(s.scrub)}"><span class="now"></span></div>
       <output class="what" aria-live="polite"></output>
-      <div class="legend"><span><i class="k-work"></i>${esc(s.key_work)}</span><span><i class="k-idle"></i>${esc(s.key_idle)}</span></div>
+      <div class="legend"><span>${esc(s.key_work)} ${esc(s.key_little)} <i class="k-work"></i> ${esc(s.key_much)}</span><span><i class="k-idle"></i>${esc(s.key_idle)}</span></div>
     </div>
     <div class="table" hidden tabindex="0" role="region" aria-label="${esc(s.caption)}"></div>
     <div class="foot"><button type="button" data-do="table"></button><button type="button" data-do="again">${esc(s.again)}</button><span class="keys">${esc(s.keys_help)}</span></div>`;
   const $ = (q) => root.querySelector(q), canvas = $("canvas"), what = $(".what");
-  const clock = (t) => (a.step ? duration(t * a.step) : `${+t.toPrecision(3)} ${s.steps_unit}`);
+  const clock = (t) => (a.step ? duration(t * a.step) : `${t < 100 ? +t.toPrecision(3) : Math.round(t).toLocaleString("en")} ${s.steps_unit}`);
   const decoding = () => o.algorithm === "decode";
 
   function bad() { // a sentence for a choice that cannot be, else null
@@ -95,7 +95,7 @@ function render({ model, el }) {
     if (!can) return;
     $(".ask p").textContent = put(s.ask, { programs: a.programs.length.toLocaleString("en"), sms: a.sms.length });
     if (hidden) return;
-    const says = put(s.guessed, { guess: `${guess} %`, busy: percent(a.utilisation) });
+    const says = put(s.guessed, { guess: `${guess}%`, busy: percent(a.utilisation) });
     const told = guess >= 0 && guess <= 100 ? `<span class="told">${esc(says)}${Math.abs(guess - 100 * a.utilisation) <= 5 ? ` ✓ ${esc(s.hit)}` : ""}</span>` : "";
     $(".facts").innerHTML = [[s.utilisation, percent(a.utilisation)], [s.waves, +a.waves.toFixed(2)], [s.tail, clock(a.tail)], [s.idle, clock(a.idle)]]
       .map(([name, x]) => `<span>${esc(name)} <b>${esc(x)}</b></span>`).join("") + told;
@@ -215,10 +215,11 @@ function render({ model, el }) {
   function play(on) {
     playing = on;
     cancelAnimationFrame(raf);
+    clearTimeout(timer);
     if (!on) return cover();
     if (at >= 1) at = 0;
     if (still.matches) { // ten still pictures instead of a movement
-      const hop = () => (at >= 1 ? play(false) : ((at = Math.min(1, Math.round(10 * at + 1) / 10)), cover(), (raf = requestAnimationFrame(() => (timer = setTimeout(hop, 500))))));
+      const hop = () => (at >= 1 ? play(false) : ((at = Math.min(1, Math.round(10 * at + 1) / 10)), cover(), (timer = setTimeout(hop, 500))));
       return hop();
     }
     let last = performance.now();
@@ -233,7 +234,6 @@ function render({ model, el }) {
     cover();
     raf = requestAnimationFrame(frame);
   }
-  let timer = 0;
   const find = (e) => { // the program under the pointer
     const r = canvas.getBoundingClientRect(), h = rowHeight(), m = Math.floor((e.clientY - r.top) / h), t = ((e.clientX - r.left - LEFT) / (W - LEFT - 2)) * a.makespan;
     const slot = Math.floor(((e.clientY - r.top) % h) / (h / o.programs_per_sm));
@@ -261,7 +261,7 @@ function render({ model, el }) {
   root.addEventListener("input", ({ target }) => {
     const name = target.name;
     if (name === "time") return playing && play(false), (at = +target.value), cover();
-    if (name === "guess") return void ($(".at-guess").textContent = `${target.value} %`);
+    if (name === "guess") return void ($(".at-guess").textContent = `${target.value}%`);
     if (!name) return;
     o[name] = name === "causal" ? target.checked : name === "N" ? lengths[+target.value] : ["gpu", "algorithm", "order"].includes(name) ? target.value : target.value === "" ? NaN : +target.value;
     if (playing) play(false);
@@ -276,9 +276,9 @@ function render({ model, el }) {
     draw();
     canvas.focus({ preventScroll: true });
   }
-  $(".ask").addEventListener("submit", (e) => (e.preventDefault(), reveal(+$("[name=guess]").value)));
   root.addEventListener("click", ({ target }) => {
     const what = target.closest("[data-do]")?.dataset.do;
+    if (what === "show") reveal(+$("[name=guess]").value); // no form: the twin's frame may not submit one
     if (what === "skip") reveal(101); // 101: shown without a guess
     if (what === "play") play(!playing);
     if (what === "table") ((table = !table), play(false), label(), draw(false));

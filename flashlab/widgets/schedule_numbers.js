@@ -160,7 +160,8 @@ export function simulate(p, algorithm, gpu, { order = "natural", splits = null, 
 }
 
 export const put = (text, values) => text.replace(/\{(\w+)\}/g, (all, name) => values[name] ?? all);
-export const percent = (x) => `${x > 0 && x < 0.0995 ? +(100 * x).toFixed(1) : Math.round(100 * x)} %`;
+// Never 0 or 100 for what is not quite that.
+export const percent = (x) => `${x > 0 && x < 0.0995 ? Math.max(0.1, +(100 * x).toFixed(1)) : x > 0.995 && x < 1 ? Math.floor(1000 * x) / 10 : Math.round(100 * x)}%`;
 export const times = (x) => (x < 1.095 ? x.toFixed(2) : x < 9.95 ? x.toFixed(1) : String(Math.round(x)));
 export function duration(seconds) {
   const [unit, size] = seconds >= 1 ? ["s", 1] : seconds >= 1e-3 ? ["ms", 1e-3] : seconds >= 1e-6 || seconds === 0 ? ["µs", 1e-6] : ["ns", 1e-9];
@@ -184,7 +185,7 @@ export function scheduleTitle(gpu, a, b, other, how, s) {
     used2: b && (b.used === gpu.sms ? s.all_of_them : put(s.some_of_them, { n: b.used })), busy2: b && percent(b.utilisation), splits2: b?.splits, tail2: b && b.makespan ? percent(b.tail / b.makespan) : "",
   };
   if (!a.programs.length) return s.title_none;
-  const base = how.persistent ? "persistent" : a.algorithm === "fa2" && how.causal ? "ordered" : a.algorithm, [own, theirs] = b && [a, b].map((x) => x.makespan * (x.step ?? 1));
+  const base = how.persistent ? "persistent" : a.algorithm === "fa2" && how.causal ? "ordered" : a.splits > 1 || a.algorithm !== "decode" ? a.algorithm : "whole", [own, theirs] = b && [a, b].map((x) => x.makespan * (x.step ?? 1));
   const compare = !b || !own || !theirs ? "" : Math.abs(own / theirs - 1) < 0.005 ? s.as_soon : own > theirs ? s.sooner : s.later;
   const ratio = b && own && theirs ? times(Math.max(own / theirs, theirs / own)) : "";
   const say = put(s[`title_${base}_${a.used < a.sms.length ? "some" : "all"}`] ?? s[`title_${base}`], it);

@@ -23,7 +23,7 @@ function render({ model, el }) {
   }
   const gpus = model.get("gpus"), shipped = model.get("shipped"), blocks = model.get("blocks"), lengths = model.get("lengths");
   const o = Object.fromEntries(Object.entries(TRAITS).map(([js, py]) => [js, model.get(py)]));
-  let table = false;
+  let table = false, own = false;
   root.innerHTML = `<output class="title" aria-live="polite"></output>
     <div class="choices">
       <label>${esc(s.gpu)} <select name="gpu">${gpus.map((g) => option(g.name, g.name, o.gpu)).join("")}</select></label>
@@ -76,9 +76,9 @@ function render({ model, el }) {
       .filter(([k]) => b.registers[k]).map(([k, name]) => [name, b.registers[k], "c-" + k]);
     const limits = Object.entries(b.limits).map(([k, n]) => `<li class="${k === b.binds ? "binds" : ""}">${esc(insert(s.allow, { what: s["by_" + k], n }))}${k === b.binds ? ` <b>← ${esc(s.binds)}</b>` : ""}</li>`).join("");
     $(".bars").innerHTML = `
-      <h3>${esc(s.shared)} <b>${esc(insert(s.kb_of, { x: inKB(b.sharedBytes), limit: inKB(g.shared_per_program) }))}</b></h3>${bar(shared, g.shared_per_program, kb, s)}
-      <h3>${esc(s.registers)} <b>${esc(insert(s.of, { x: b.perThread, limit: b.most }))}</b></h3>${bar(registers, b.most, String, s)}
-      <h3>${esc(s.occupancy)} <b>${b.programs}</b></h3>
+      <div class="head">${esc(s.shared)} <b>${esc(insert(s.kb_of, { x: inKB(b.sharedBytes), limit: inKB(g.shared_per_program) }))}</b></div>${bar(shared, g.shared_per_program, kb, s)}
+      <div class="head">${esc(s.registers)} <b>${esc(insert(s.of, { x: b.perThread, limit: b.most }))}</b></div>${bar(registers, b.most, String, s)}
+      <div class="head">${esc(s.occupancy)} <b>${b.programs}</b></div>
       <div class="sm ${b.programs ? "" : "none"}" aria-hidden="true">${"<i></i>".repeat(Math.min(16, b.programs))}</div>
       <ul>${b.status === "too big" ? `<li class="binds">${esc(s.never)}</li>` : limits}</ul>`;
   }
@@ -111,7 +111,9 @@ function render({ model, el }) {
   }
   function choose(change) {
     Object.assign(o, change);
+    own = true; // each `set` tells `heard`, which would see some traits new and some old
     for (const name of Object.keys(change)) model.set(TRAITS[name], o[name]);
+    own = false;
     draw();
   }
   const save = () => model.save_changes();
@@ -145,6 +147,7 @@ function render({ model, el }) {
     (save(), $(`[data-r="${o.blockQ}"][data-c="${o.blockK}"]`).focus());
   });
   const heard = () => { // Python sets a choice
+    if (own) return;
     const now = Object.fromEntries(Object.entries(TRAITS).map(([js, py]) => [js, model.get(py)]));
     if (Object.keys(now).some((k) => now[k] !== o[k]) && gpus.some((g) => g.name === now.gpu)) (Object.assign(o, now), draw());
   };
