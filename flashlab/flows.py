@@ -15,35 +15,32 @@ FP32 = 4  # bytes of lse, m, l, delta and of running sums
 
 class How(NamedTuple):
     """How a pass runs: programs at once, SMs of the GPU, parts of the keys (decode; None: choose); `tma`: a
-    program of a query block always loads whole key blocks, also those keys that none of its rows may see.
+    program of a query block always loads whole key blocks, also those keys that none of its rows may see;
+    the size of L2.
     """
 
     in_flight: int = 132
     sms: int = 132
     splits: int | None = None
     tma: bool = False
+    l2_bytes: int = 0
 
 
 class Flow(NamedTuple):
-    """What a pass moves of one tensor.
+    """What a pass moves of one tensor: bytes asked for by the programs (level "sm"), bytes that must reach
+    HBM whatever the cache (`once`), and bytes that do (`hbm`).
 
-    `bytes`: asked for by the programs (level "sm"). For level "hbm", an approximation of an LRU cache: if
-    `resident` bytes, which the programs in flight come back to, stay in L2, then only `once` bytes go through
-    to HBM, else `missed`. Programs start in the kernels' order and go at one pace, so that those of one head
-    read a tile of K and V at the same time and share one trip to HBM. Stores reach HBM at last (a counter
-    stopped with the kernel misses what is still in L2).
+    `hbm` approximates an LRU cache. Programs start in the kernels' order, `in_flight` at once, and go at one
+    pace, so that those of one head read a tile of K and V at the same time and share one trip to HBM; what
+    they come back to is found in L2 if it fits. A test compares it with a simulated cache. Stores reach HBM
+    at last (a counter stopped with the kernel misses what is still in L2).
     """
 
     op: str
     tensor: str
     bytes: int
     once: int
-    resident: int = 0
-    missed: int = 0
-
-    def through(self, l2_bytes):
-        """Bytes that pass between L2 and HBM: never less than `once`, never more than asked for."""
-        return self.once if self.resident <= l2_bytes else min(max(self.missed, self.once), self.bytes)
+    hbm: int
 
 
 class Pass(NamedTuple):
@@ -58,7 +55,7 @@ class Pass(NamedTuple):
 
 def stream(op, tensor, nbytes):
     """A tensor that is moved once."""
-    return Flow(op, tensor, nbytes, nbytes)
+    return Flow(op, tensor, nbytes, nbytes, nbytes)
 
 
 class Tiles:
@@ -108,8 +105,8 @@ def standard_forward(p, how):
     s, d = square * p.itemsize, p.D * p.itemsize
     found = [
         stream("load", "q", rows * d), stream("load", "k", keys * d), stream("store", "s", s),
-        if_fits("load", "s", s), stream("store", "p", s),
-        if_fits("load", "p", s), stream("load", "v", keys * d), stream("store", "o", rows * d),
+        if_fits(how, "load", "s", s), stream("store", "p", s),
+        if_fits(how, "load", "p", s), stream("load", "v", keys * d), stream("store", "o", rows * d),
     ]  # fmt: skip
     # a score: scale, max, subtract, exp, sum, divide
     return Pass(found, 4 * square * p.D, 6 * square, square, 2 * s)
@@ -121,15 +118,15 @@ def fa1_forward(p, how):
     met, d = heads * t.rows_met, p.D
     keys *= p.Hq // p.Hkv  # a program for each query head, each with its own walk over K and V
     resident = min(how.in_flight, heads) * p.Nq * (d * (p.itemsize + FP32) + 2 * FP32)
-    found = [stays("store", "o_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
-    found += [stays("store", x, (rows + met) * FP32, rows * FP32, resident) for x in ("l", "m")]
+    found = [stays(how, "store", "o_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
+    found += [stays(how, "store", x, (rows + met) * FP32, rows * FP32, resident) for x in ("l", "m")]
     kv = p.B * p.Hkv * p.Nk * d * p.itemsize
-    found += [stays("load", x, keys * d * p.itemsize, kv, resident) for x in ("k", "v")]
+    found += [stays(how, "load", x, keys * d * p.itemsize, kv, resident) for x in ("k", "v")]
     q_rows = heads * sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
     found += [
-        stays("load", "q", met * d * p.itemsize, q_rows * d * p.itemsize, resident),
-        stays("load", "o_fp32", (rows + met) * d * FP32, 0, resident),
-        *(stays("load", x, (rows + met) * FP32, 0, resident) for x in ("l", "m")),
+        stays(how, "load", "q", met * d * p.itemsize, q_rows * d * p.itemsize, resident),
+        stays(how, "load", "o_fp32", (rows + met) * d * FP32, 0, resident),
+        *(stays(how, "load", x, (rows + met) * FP32, 0, resident) for x in ("l", "m")),
         stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32),
     ]  # fmt: skip
     # a score: scale, max, subtract, exp, sum; a row at each visit: 2 exps, 8 more; an element of O: 4
@@ -169,16 +166,13 @@ def decode(p, how):
     heads = p.B * p.Hkv
     cache = heads * p.Nk * d * p.itemsize
     found = [stream("load", "cache_lengths", heads * blocks * splits * 4)]
-    found += [Flow("load", "q", splits * rows * d * p.itemsize, rows * d * p.itemsize)]
-    found += [
-        Flow("load", x, heads * read * d * p.itemsize, min(cache, heads * read * d * p.itemsize))
-        for x in ("k", "v")
-    ]
+    found += [stays(how, "load", "q", splits * rows * d * p.itemsize, rows * d * p.itemsize, 0)]
+    found += [stays(how, "load", x, heads * read * d * p.itemsize, cache, 0) for x in ("k", "v")]
     extra = rows * FP32
     if splits > 1:
         parts = splits * rows * FP32
         found += [stream("store", "part_o", parts * d), stream("store", "part_lse", parts)]
-        found += [if_fits("load", "part_lse", parts), if_fits("load", "part_o", parts * d)]
+        found += [if_fits(how, "load", "part_lse", parts), if_fits(how, "load", "part_o", parts * d)]
         extra += parts * (d + 1)
     found += [stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32)]
     scores *= heads
@@ -191,40 +185,50 @@ def sizes(p):
     return p.B * p.Hq * p.Nq, p.B * p.Hkv * p.Nk, p.B * p.Hq * p.Nq * p.Nk
 
 
-def if_fits(op, tensor, nbytes):
+def if_fits(how, op, tensor, nbytes):
     """What another kernel has just written: read from L2 where both it and its successor fit."""
-    return Flow(op, tensor, nbytes, 0, 2 * nbytes, nbytes)
+    return Flow(op, tensor, nbytes, 0, 0 if 2 * nbytes <= how.l2_bytes else nbytes)
 
 
-def stays(op, tensor, nbytes, once, resident):
-    """What a program comes back to at every round."""
-    return Flow(op, tensor, nbytes, min(once, nbytes), resident, nbytes)
+def stays(how, op, tensor, nbytes, once, resident):
+    """What programs come back to at every round: `resident` bytes, of all programs in flight."""
+    once = min(once, nbytes)
+    return Flow(op, tensor, nbytes, once, once if resident <= how.l2_bytes else nbytes)
 
 
-def heads_in_flight(in_flight, blocks, heads):
-    """Of how many heads programs run at the same time, at most: consecutive programs, blocks fastest."""
-    whole, part = divmod(in_flight, max(blocks, 1))
-    return min(whole + (part > 0), heads)
+def trips(how, blocks, heads, head_bytes):
+    """How often the `head_bytes` that all `blocks` programs of a head read come from HBM, for all heads.
+
+    Programs are numbered head by head and run in waves. A wave reads what its heads need once. A head that
+    the wave before has read, too, is found in L2 as far as not too much else was read since: at share x of
+    the way, what was left of the wave before, (1 - x) of it, and x of this wave.
+    """
+    programs, total, before = blocks * heads, 0.0, 0
+    for first in range(0, programs, how.in_flight):
+        last = min(first + how.in_flight, programs) - 1
+        touched = last // blocks - first // blocks + 1
+        carried_on = first % blocks > 0
+        total += touched - carried_on * _share_found(before * head_bytes, touched * head_bytes, how.l2_bytes)
+        before = touched
+    return total
 
 
-def heads_of_all_waves(in_flight, blocks, heads):
-    """Summed over waves of `in_flight` programs: the heads that each wave touches."""
-    programs = blocks * heads
-    return sum(
-        (min(first + in_flight, programs) - 1) // blocks - first // blocks + 1
-        for first in range(0, programs, in_flight)
-    )
+def _share_found(start, end, room):
+    """For which share of x from 0 to 1 is start + x (end - start) <= room?"""
+    if max(start, end) <= room:
+        return 1.0
+    if min(start, end) > room:
+        return 0.0
+    return (room - min(start, end)) / abs(end - start)
 
 
 def shared_reads(p, how, keys):
     """K and V as read by programs of query blocks, which come head by head; keys[i] rows by block i."""
-    group, width = p.Hq // p.Hkv, p.D * p.itemsize
-    at_once = heads_in_flight(how.in_flight, len(keys) * group, p.B * p.Hkv)
-    waves = heads_of_all_waves(how.in_flight, len(keys) * group, p.B * p.Hkv)
-    seen = max(keys, default=0) * width
+    seen = max(keys, default=0) * p.D * p.itemsize
+    times = trips(how, len(keys) * (p.Hq // p.Hkv), p.B * p.Hkv, 2 * seen)  # K and V
 
     def flow(name):
-        asked = p.B * p.Hq * sum(keys) * width
-        return Flow("load", name, asked, p.B * p.Hkv * seen, 2 * at_once * seen, waves * seen)  # 2: K and V
+        asked, once = p.B * p.Hq * sum(keys) * p.D * p.itemsize, p.B * p.Hkv * seen
+        return Flow("load", name, asked, once, min(max(round(times * seen), once), asked))
 
     return flow

@@ -5,13 +5,12 @@ from flashlab.flows import (
     Flow,
     Pass,
     Tiles,
-    heads_in_flight,
-    heads_of_all_waves,
     if_fits,
     shared_reads,
     sizes,
     stays,
     stream,
+    trips,
 )
 
 
@@ -22,9 +21,9 @@ def standard_backward(p, how):
     found = [
         stream("load", "p", s), stream("load", "do", rows * d), stream("store", "dv", keys * d),
         stream("load", "do", rows * d), stream("load", "v", keys * d), stream("store", "dp", s),
-        if_fits("load", "p", s), if_fits("load", "dp", s), stream("store", "ds", s),
-        if_fits("load", "ds", s), stream("load", "k", keys * d), stream("store", "dq", rows * d),
-        if_fits("load", "ds", s), stream("load", "q", rows * d), stream("store", "dk", keys * d),
+        if_fits(how, "load", "p", s), if_fits(how, "load", "dp", s), stream("store", "ds", s),
+        if_fits(how, "load", "ds", s), stream("load", "k", keys * d), stream("store", "dq", rows * d),
+        if_fits(how, "load", "ds", s), stream("load", "q", rows * d), stream("store", "dk", keys * d),
     ]  # fmt: skip
     # dP: product with P and its row sum, subtract, product with P; scale of dQ and dK
     return Pass(found, 8 * square * p.D, 4 * square + (rows + keys) * p.D, 0, 3 * s)
@@ -37,11 +36,11 @@ def fa1_backward(p, how):
     group = p.Hq // p.Hkv
     resident = min(how.in_flight, p.B * p.Hkv) * group * p.Nq * (d * (3 * e + FP32) + FP32)
     q_rows = heads * sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
-    found = [stays("store", "dq_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
+    found = [stays(how, "store", "dq_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
     found += [stream("load", x, keys * d * e) for x in ("k", "v")]
-    found += [stays("load", x, met * d * e, q_rows * d * e, resident) for x in ("q", "o", "do")]
-    found += [stays("load", "dq_fp32", (rows + met) * d * FP32, 0, resident)]
-    found += [stays("load", "lse", met * FP32, q_rows * FP32, resident)]
+    found += [stays(how, "load", x, met * d * e, q_rows * d * e, resident) for x in ("q", "o", "do")]
+    found += [stays(how, "load", "dq_fp32", (rows + met) * d * FP32, 0, resident)]
+    found += [stays(how, "load", "lse", met * FP32, q_rows * FP32, resident)]
     found += [stream("store", x, keys * d * e) for x in ("dk", "dv")] + [stream("store", "dq", rows * d * e)]
     # a score: scale, subtract, exp, subtract, product; a row at each visit: delta again (2 d)
     scores = heads * t.elements
@@ -61,13 +60,13 @@ def fa2_dkdv(p, how):
     t, (_, keys, _), heads, d = Tiles(p), sizes(p), p.B * p.Hq, p.D
     met, e, group = heads * t.rows_met, p.itemsize, p.Hq // p.Hkv
     q_rows = sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
-    at_once = heads_in_flight(how.in_flight, t.key_blocks, p.B * p.Hkv)
-    waves = heads_of_all_waves(how.in_flight, t.key_blocks, p.B * p.Hkv)
-    resident = at_once * group * q_rows * (2 * d * e + 2 * FP32)
+    head_bytes = group * q_rows * (2 * d * e + 2 * FP32)
+    times = trips(how, t.key_blocks, p.B * p.Hkv, head_bytes)
 
     def rows_of(name, width):
-        n = group * q_rows * width
-        return Flow("load", name, met * width, p.B * p.Hkv * n, resident, waves * n)
+        asked, n = met * width, group * q_rows * width
+        once = min(p.B * p.Hkv * n, asked)
+        return Flow("load", name, asked, once, min(max(round(times * n), once), asked))
 
     found = [stream("load", x, keys * d * e) for x in ("k", "v")]
     found += [rows_of("q", d * e), rows_of("do", d * e), rows_of("lse", FP32), rows_of("delta", FP32)]

@@ -23,7 +23,7 @@ class GPU:
     """One kind of GPU.
 
     `clock_ghz` boost clock; `shared_per_sm`, `shared_per_program`, `registers_per_sm`, `l2_bytes`,
-    `hbm_bytes` in bytes; `hbm_bandwidth` in bytes/s; `peak` maps a dtype to dense matrix FLOP/s; `exp_rate`: in
+    `hbm_bytes` in bytes; `hbm_bandwidth` in bytes/s; `peak`: dtype -> dense matrix FLOP/s; `exp_rate` in
     exponentials/s (None: 16 per clock and SM). `source` says where each number is from, `date` of when it is.
     """
 

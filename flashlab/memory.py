@@ -58,7 +58,7 @@ class Traffic:
         """[(op, tensor, bytes), ...] in the order of first use."""
         rows = {}
         for flow in self.flows:
-            n = flow.bytes if self.level == "sm" else flow.through(self.l2_bytes)
+            n = flow.bytes if self.level == "sm" else flow.hbm
             rows[flow.op, flow.tensor] = rows.get((flow.op, flow.tensor), 0) + n
         return [(*key, n) for key, n in rows.items()]
 
@@ -96,8 +96,8 @@ def traffic(
     `direction`: "forward" | "backward", for "fa2" also its passes "delta", "dkdv", "dq". Level "hbm" needs a
     `gpu` (name or GPU) or `l2_bytes`; `in_flight` is how many programs run at once (default: one on each SM).
     "decode" reads the problem as Nq new tokens, the last of Nk in the cache (whatever `causal` says), with
-    `splits` parts of the keys (default: what the kernel chooses for the GPU). `tma`: FA2 loads whole key blocks
-    on the diagonal, as its kernels do with TMA descriptors. Raises ValueError.
+    `splits` parts of the keys (default: what the kernel chooses for the GPU). `tma`: FA2 loads key blocks on
+    the diagonal whole, as its kernels do with TMA descriptors. Raises ValueError.
     """
     if algorithm not in NAMES:
         raise unknown_name("algorithm", algorithm, NAMES)
@@ -112,7 +112,7 @@ def traffic(
             raise ValueError('level "hbm" needs the size of the L2 cache: pass gpu="H200" or l2_bytes=...')
         l2_bytes = gpu.l2_bytes
     sms = gpu.sms if gpu else 132
-    how = flows.How(in_flight or sms, sms, splits, tma)
+    how = flows.How(in_flight or sms, sms, splits, tma, l2_bytes or 0)
     found, flops, other, exps, extra = [], 0, 0, 0, 0
     for part in ALGORITHMS[algorithm, direction]:
         result = part(problem, how)

@@ -22,7 +22,7 @@ def random_problem(seed, **fixed):
     hkv = pick(1, 2)
     sizes = dict(
         B=pick(1, 2), Hkv=hkv, Hq=hkv * pick(1, 2, 3), D=pick(8, 16, 24), causal=pick(*CAUSAL),
-        Nq=int(rng.integers(1, 70)), Nk=int(rng.integers(1, 70)), dtype=pick("float16", "float32"),
+        Nq=int(rng.integers(1, 60)), Nk=int(rng.integers(1, 60)), dtype=pick("float16", "float32"),
         block_q=pick(16, 32), block_k=pick(16, 32),
     )  # fmt: skip
     return Problem(**(sizes | fixed))
@@ -57,7 +57,7 @@ def by_model(t):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("algorithm", LOOPS)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(25))
 def test_the_model_is_the_trace_of_the_loops_to_the_byte_and_to_the_flop(algorithm, direction, seed):
     p = random_problem(seed)
     trace, model = loops(p, algorithm, direction), traffic(p, algorithm, direction)
@@ -204,9 +204,11 @@ def test_hbm_sees_at_least_every_input_once_and_no_more_than_was_asked_for(
 def test_heads_too_long_for_l2_are_read_again_by_every_wave():
     p = Problem(Hq=2, Nq=65536, D=128, block_q=128)
     once = 2 * 65536 * 128 * 2
-    assert (
-        traffic(p, "fa2", level="hbm", gpu="H200").bytes("load", "k") == once
-    )  # 33.6 MB of K and V: fits 60 MB
+    large = traffic(p, "fa2", level="hbm", l2_bytes=80 * 2**20)
+    assert large.bytes("load", "k") == once  # K and V of both heads are 67 MB
+    # in 63 MB, the one wave that touches both heads pushes out an eighth of what the next one needs
+    middle = traffic(p, "fa2", level="hbm", gpu="H200")
+    assert 1.05 * once < middle.bytes("load", "k") < 1.15 * once
     small = traffic(p, "fa2", level="hbm", l2_bytes=30 * 2**20)
     assert (
         small.bytes("load", "k") == 9 * once // 2
@@ -279,3 +281,37 @@ def test_kept_refuses_what_cannot_be():
         kept(PROBLEM, "fa2", dropout=2)
     with pytest.raises(ValueError, match="expected layers to be a whole number >= 1, got 0"):
         kept(PROBLEM, "fa2", layers=0)
+
+
+def through_lru(p, l2_bytes, in_flight):
+    """Bytes of K and V that an LRU cache of tiles lets through when `in_flight` programs go on tile by tile
+    at one pace: another way to the numbers of level "hbm".
+    """
+    tile, blocks = p.block_k * p.D * p.itemsize, -(-p.Nq // p.block_q)
+    waiting = [(h // (p.Hq // p.Hkv), b) for h in range(p.Hq) for b in range(blocks)][::-1]
+    cache, missed, slots = {}, 0, []
+    while waiting or slots:
+        while waiting and len(slots) < in_flight:
+            slots.append([*waiting.pop(), 0])
+        for slot in slots:
+            head, _, j = slot
+            for name in "kv":
+                hit = cache.pop((name, head, j), None)
+                cache[name, head, j] = True
+                missed += 0 if hit else tile
+                if len(cache) * tile > l2_bytes:
+                    del cache[next(iter(cache))]
+            slot[2] += 1
+        slots = [s for s in slots if s[2] * p.block_k < p.Nk]
+    return missed
+
+
+@pytest.mark.parametrize("l2_tiles", [8, 40, 80, 200, 1000])
+@pytest.mark.parametrize(("hq", "hkv"), [(8, 8), (8, 2)])
+@pytest.mark.parametrize("in_flight", [4, 8, 24])
+def test_level_hbm_is_close_to_a_simulated_lru_cache(l2_tiles, hq, hkv, in_flight):
+    p = Problem(Hq=hq, Hkv=hkv, Nq=512, D=16, block_q=64, block_k=32)  # K and V of a head: 32 tiles
+    l2_bytes = l2_tiles * 32 * 16 * 2
+    model = traffic(p, "fa2", level="hbm", l2_bytes=l2_bytes, in_flight=in_flight)
+    kv = model.bytes("load", "k") + model.bytes("load", "v")
+    assert kv == pytest.approx(through_lru(p, l2_bytes, in_flight), rel=0.15)
