@@ -185,7 +185,7 @@ class RaceFinder:
         return self.memory[known], (addresses - np.uint64(known[0])).astype(np.int64)
 
     def number(self, program):
-        """A program as one number. A new program starts with a clean slate: its stores are all still to come."""
+        """A program as one number. A new one starts with a clean slate: its stores are all still to come."""
         if self.current != program:
             self.current, self.epoch = program, self.epoch + 1
             self.numbers.setdefault(program, len(self.numbers))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flashlab.arguments import DTYPES, check_scale, under_autocast
 from flashlab.kernels import triton_version
-from flashlab.library import is_traced
+from flashlab.library import is_traced, refuse_tangents
 
 MAX_HEAD_DIM = 256
 INTEGERS = (torch.int32, torch.int64)
@@ -53,6 +53,7 @@ def decode_attention(
     wants_grad = torch.is_grad_enabled() and (
         q.requires_grad or k_cache.requires_grad or v_cache.requires_grad
     )
+    refuse_tangents(q, k_cache, v_cache)
     run = decode if wants_grad or is_traced(q) else _decode
     o, lse = run(*tensors, num_splits or 0, scale)
     return (o, lse) if return_lse else o

@@ -7,6 +7,7 @@ gradients raise RuntimeError. `causal` is "" (all keys seen), "top-left" or "bot
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from flashlab.kernels import require_triton
 
@@ -154,6 +155,16 @@ def run_fa2(q, k, v, *rest):
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return EagerFA2.apply(q, k, v, *rest)
     return _fa2(q, k, v, *rest)
+
+
+def refuse_tangents(*tensors):
+    """Raise RuntimeError for forward-mode differentiation, whose tangents would be lost in a kernel."""
+    if forward_ad._current_level < 0 or torch.compiler.is_compiling():
+        return
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise RuntimeError(
+            "flashlab's kernels have no forward-mode differentiation: use attention with backend='naive'"
+        )
 
 
 def is_traced(x):

@@ -6,6 +6,7 @@ What each backend of `attention` does, and the two calls that take none (fa2's k
     causal top-left            yes   yes   yes   yes    yes               no
     causal bottom-right        yes   yes   no    yes    yes               yes
     Nq != Nk                   yes   yes   yes   yes    yes               yes
+    scale of 0 or below        yes   yes   no    yes    yes               yes
     rows without any key       yes   yes   no    yes    yes               yes
     Hq a multiple of Hkv       yes   yes   yes   yes    yes               yes
     D > 256                    no    no    yes   yes    no                no
@@ -15,6 +16,7 @@ What each backend of `attention` does, and the two calls that take none (fa2's k
     gradients                  yes   yes   yes   yes    yes               no
     gradient through lse       yes   yes   no    yes    yes               no
     gradient of gradients      no    no    -     yes    no                no
+    forward-mode derivative    no    no    -     yes    no                no
     without Triton             no    no    yes   yes    no                yes
     CPU tensors                yes   yes   yes   yes    yes               yes
     CUDA tensors               yes   yes   yes   yes    yes               yes
@@ -125,6 +127,8 @@ def sdpa_lacks(k, call):
         return "dropout that a seed repeats"
     if call.causal == "bottom-right":
         return 'causal="bottom-right"'
+    if call.scale <= 0:  # it masks before it scales: -inf * 0 is nan
+        return "scale of 0 or below"
     return "rows without any key" if k.shape[2] == 0 else None
 
 
@@ -141,7 +145,7 @@ def run_sdpa(q, k, v, call):
 def run_naive(q, k, v, call):
     """The formula: the whole [Nq, Nk] matrix, in fp32, differentiated by autograd."""
     num_queries, num_keys = q.shape[2], k.shape[2]
-    group = q.shape[1] // k.shape[1]
+    group = q.shape[1] // max(k.shape[1], 1)
     k, v = (x.float().repeat_interleave(group, 1) for x in (k, v))
     rows = torch.arange(num_queries, device=q.device)[:, None]
     keys = torch.arange(num_keys, device=q.device)[None, :]
@@ -171,6 +175,7 @@ def run_fa1(q, k, v, call):
         if given:
             raise NotImplementedError(f"backend 'fa1' has no {name}: use 'fa2' or 'naive'")
     check_head_dim(q)
+    library.refuse_tangents(q, k, v)
     return library.fa1(q, k, v, call.causal or "", call.scale)
 
 
@@ -178,6 +183,7 @@ def run_fa2(q, k, v, call):
     from flashlab import library
 
     check_head_dim(q)
+    library.refuse_tangents(q, k, v)
     return library.run_fa2(
         q, k, v, call.key_lengths, call.seed, call.causal or "", call.scale, float(call.dropout_p)
     )

@@ -200,6 +200,7 @@ class EagerVarlen(torch.autograd.Function):
 
 def run(q, k, v, *rest):
     """`varlen` by the shortest way: the operator where PyTorch traces, a plain call where it does not."""
+    library.refuse_tangents(q, k, v)
     if library.is_traced(q):
         return varlen(q, k, v, *rest)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):

@@ -1,11 +1,13 @@
 """The table of backends in the docstring of flashlab.ops: every "yes" runs, every "no" raises."""
 
+import contextlib
 import subprocess
 import sys
 
 import pytest
 import torch
 from kernel_cases import draw
+from torch.autograd import forward_ad
 from varlen_cases import bounds
 
 import flashlab
@@ -32,6 +34,7 @@ SHAPES = {  # feature -> (B, Hq, Hkv, Nq, Nk, D)
 ARGUMENTS = {
     "causal top-left": dict(causal="top-left"),
     "causal bottom-right": dict(causal="bottom-right"),
+    "scale of 0 or below": dict(scale=-0.5),
     "key_lengths": dict(key_lengths=torch.tensor([2])),
     "dropout": dict(dropout_p=0.5, seed=1),
     "return_lse": dict(return_lse=True),
@@ -42,9 +45,16 @@ GRADIENTS = ("gradients", "gradient through lse", "gradient of gradients")
 
 def call(column, feature, device="cpu"):
     """Use `feature` of a backend or call, as far as it goes; returns o."""
+    with forward_ad.dual_level() if feature == "forward-mode derivative" else contextlib.nullcontext():
+        return use(column, feature, device)
+
+
+def use(column, feature, device):
     q, k, v = draw(SHAPES.get(feature, (1, 2, 2, 3, 3, 8)), device=device)
     dtype = torch.float16 if device == "cuda" and feature != "D > 256" else torch.float32
     q, k, v = (x.to(dtype).requires_grad_(feature in GRADIENTS) for x in (q, k, v))
+    if feature == "forward-mode derivative":
+        q = forward_ad.make_dual(q, torch.ones_like(q))
     how = dict(ARGUMENTS.get(feature, {}))
     if column == "attention_varlen":
         cu_q, cu_k = (bounds([x.shape[2]], device) for x in (q, k))
@@ -57,6 +67,9 @@ def call(column, feature, device="cpu"):
         result = flashlab.decode_attention(q, k, v, lengths, **how)
     else:
         result = flashlab.attention(q, k, v, backend=column, **how)
+    if feature == "forward-mode derivative":
+        assert forward_ad.unpack_dual(result).tangent.abs().sum() > 0
+        return forward_ad.unpack_dual(result).primal
     o = result[0] if isinstance(result, tuple) else result
     if feature in GRADIENTS:
         loss = result[1].sum() if feature == "gradient through lse" else o.square().sum()
@@ -116,7 +129,7 @@ def test_the_table_has_every_backend_but_the_one_that_is_not_written_yet():
     columns = {"fa1", "fa2", "sdpa", "naive", "attention_varlen", "decode_attention"}
     assert all(set(row) == columns and set(row.values()) <= {"yes", "no", "-"} for row in TABLE.values())
     assert columns | {"auto", "fa3"} == {*ops.BACKENDS, "attention_varlen", "decode_attention"}
-    assert len(TABLE) == 15
+    assert len(TABLE) == 17
     q, k, v = draw((1, 1, 1, 2, 2, 8))
     with pytest.raises(NotImplementedError, match="'fa3' is not written yet"):
         flashlab.attention(q, k, v, backend="fa3")

@@ -155,7 +155,7 @@ def load_row_numbers(x_ptr, batch_head, first, num_rows, BLOCK: tl.constexpr, OT
 
 @triton.jit
 def drop(p, dropout, batch_head, rows, keys):
-    """The tile p with dropout: an element is kept, and scaled up, or 0. It depends on seed and position only."""
+    """The tile p with dropout: an element is kept, scaled up, or 0, by seed and position only."""
     seed_ptr, threshold, keep_scale = dropout
     keys = tl.broadcast_to(keys, p.shape).to(tl.uint32)
     rows = tl.broadcast_to(rows, p.shape).to(tl.uint32)
