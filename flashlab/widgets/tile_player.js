@@ -86,10 +86,11 @@ function stage(section, trace, name, s, most) {
     base.fillStyle = edge;
     for (const r of [[b.x, b.y, b.w, 1], [b.x, b.y + b.h - 1, b.w, 1], [b.x, b.y, 1, b.h], [b.x + b.w - 1, b.y, 1, b.h]]) base.fillRect(...r);
     ((base.textAlign = "center"), (base.fillStyle = full ? ink.ink : ink.soft));
-    base.fillText(full ? `${pretty(t.name)} ${tileName(t, slot.cell)}` : pretty(t.name), b.x + b.w / 2, b.y + (full ? 17 : 25), b.w - 4);
-    if (full) base.fillText(s[`how_${how}`] ?? "", b.x + b.w / 2, b.y + 33, b.w - 4);
+    const name = lines(t.name)[0], label = full ? `${name} ${tileName(t, slot.cell)}` : name; // a limit of width costs time
+    base.fillText(label, b.x + b.w / 2, b.y + (full ? 17 : 25), ...(label.length > 8 ? [b.w - 4] : []));
+    if (full) base.fillText(s[`how_${how}`] ?? "", b.x + b.w / 2, b.y + 33);
   }
-  function draw(latest = state.at - 1) { // the event of which the words speak
+  function draw(latest = state.at - 1, readable = true) { // latest: the event of which the words speak
     top.clearRect(0, 0, W, H);
     const now = state.at - 1;
     for (let e = Math.max(0, now - RECENT + 1); e <= now; e++) { // what has just moved, fading
@@ -106,7 +107,7 @@ function stage(section, trace, name, s, most) {
       if (t.place === "ghost") ((top.globalAlpha = 0.9), (top.fillStyle = ink.made), top.fillRect(x, y, w, h));
       ((top.globalAlpha = 1), (top.strokeStyle = ink["made-ink"]), (top.lineWidth = 1.5), top.strokeRect(x - 0.5, y - 0.5, w + 1, h + 1));
     }
-    for (const t of trace.tensors) if (!chip.slots.get(t.index).borrowed) paintSlot(t, latest);
+    if (readable) for (const t of trace.tensors) if (!chip.slots.get(t.index).borrowed) paintSlot(t, latest);
     const e = lastMove(trace, state.at);
     if (e >= 0 && now - e < 4 && places.has(trace.tensor[e])) {
       const op = trace.kinds[trace.kind[e]][0], slot = chip.slots.get(trace.tensor[e]);
@@ -125,9 +126,9 @@ function stage(section, trace, name, s, most) {
       ((base = canvas2d($(".base"), W, H)), (top = canvas2d($(".top"), W, H)));
       (paintAll(), draw());
     },
-    show(n, latest) { // the state after n events
+    show(n, latest, readable) { // the state after n events
       if (seek(trace, state, n, paintCell)) paintAll();
-      draw(latest);
+      draw(latest, readable);
     },
   };
 }
@@ -149,7 +150,7 @@ function render({ model, el }) {
   const order = [...new Set(traces.flatMap((t) => t.tensors.filter((x) => x.place !== "chip").map((x) => x.name)))].sort((a, b) => rankOf(a) - rankOf(b));
   const hasL2 = given.every((g) => g.hbm) && l2.size;
   let sync = model.get("sync"), p = model.get("position"), level = hasL2 ? model.get("level") : "sm", committed = p;
-  let playing = false, table = false, raf = 0, before = 0, W = 0, ink = {}, told = 0, turn = 0, speed = 1, fresh = true;
+  let playing = false, table = false, raf = 0, before = 0, W = 0, ink = {}, told = 0, turn = 0, frames = 0, speed = 1, fresh = true;
   const last = () => (sync === "step" ? Math.max(...traces.map((t) => t.n)) : Math.max(...traces.map((t) => t.total[t.n])));
 
   root.innerHTML = `
@@ -197,9 +198,10 @@ function render({ model, el }) {
       const t = trace.index.get(name), y = r * ROW, x = trace.tensors[t], moved = t === undefined ? 0 : ends[i].read[t] + ends[i].written[t];
       const now = moved ? state.read[t] + state.written[t] : 0, number = bytes(behind(i, name, now));
       if (looks[r] === now) return;
+      ((c.globalAlpha = 1), (c.fillStyle = moved ? ink.ink : ink.soft), (c.textAlign = "left"));
+      if (looks[r] === undefined) c.fillText(pretty(name), 0, y + 13);
+      c.clearRect(from - 2, y, W, ROW);
       looks[r] = now;
-      (c.clearRect(0, y, W, ROW), (c.globalAlpha = 1));
-      ((c.fillStyle = moved ? ink.ink : ink.soft), (c.textAlign = "left"), c.fillText(pretty(name), 0, y + 13));
       if (!moved) return c.fillText(x?.place === "ghost" ? fill(s.never, { tensor: pretty(name) }) : "–", from, y + 13);
       const long = (b) => (behind(i, name, b) / scale) * (to - from), a = long(state.read[t]), b = long(state.written[t]);
       ((c.globalAlpha = 0.22), (c.fillStyle = ink.read), c.fillRect(from, y + 3, long(ends[i].read[t]), 12));
@@ -210,30 +212,30 @@ function render({ model, el }) {
     });
   }
   const latest = (trace, n) => (sync === "bytes" ? lastMove(trace, n) : n - 1);
-  function words(all) { // everything, or one player's in turn while playing: nobody reads faster
-    turn = (turn + 1) % stages.length;
-    stages.forEach(({ trace, state }, i) => {
-      if (!all && i !== turn) return;
-      const n = state.at, said = n === trace.n ? s.done : sentence(trace, state, s, latest(trace, n));
-      parts[i].now.textContent = said;
-      drawBars(i);
-      if (all) parts[i].picture.setAttribute("aria-label", fill(s.picture, { name: nameOf(i), now: parts[i].count.textContent, sentence: said }));
-    });
-    if (all) scrub.setAttribute("aria-valuetext", parts.map((x, i) => `${nameOf(i)}: ${x.now.textContent}`).join("; "));
+  function tell(i, all) {
+    const { trace, state } = stages[i], said = state.at === trace.n ? s.done : sentence(trace, state, s, latest(trace, state.at));
+    parts[i].now.textContent = said;
+    if (all) parts[i].picture.setAttribute("aria-label", fill(s.picture, { name: nameOf(i), now: parts[i].text, sentence: said }));
   }
   function draw() {
-    stages.forEach((one, i) => {
+    const time = performance.now(), due = !playing || time - told > 100 / stages.length;
+    frames++;
+    if (due) ((told = time), (turn = (turn + 1) % stages.length));
+    const tellers = stages.map((_, i) => i).filter((i) => !playing || (due && i === turn)); // in turn: nobody reads faster
+    stages.forEach((one, i) => { // first all that is painted, then the page: text on a canvas waits for the page's layout
       const n = sync === "bytes" ? eventsAt(one.trace, p) : Math.min(one.trace.n, Math.floor(p));
-      one.show(n, latest(one.trace, n));
-      const now = sum(i, one.state.read, one.state.written);
-      const text = fill(s.of, { now: bytes(now), all: bytes(finals[i]) });
+      one.show(n, latest(one.trace, n), !playing || frames % 4 === i % 4);
+    });
+    tellers.forEach(drawBars);
+    stages.forEach((one, i) => {
+      const now = sum(i, one.state.read, one.state.written), text = fill(s.of, { now: bytes(now), all: bytes(finals[i]) });
       if (parts[i].text !== text) parts[i].count.textContent = parts[i].text = text;
       parts[i].sofar.style.transform = `scaleX(${now / Math.max(...finals)})`;
     });
+    tellers.forEach((i) => tell(i, !playing));
     scrub.value = p;
-    const time = performance.now();
-    if (!playing || time - told > 100 / stages.length) ((told = time), words(!playing));
     if (playing) return;
+    scrub.setAttribute("aria-valuetext", parts.map((x, i) => `${nameOf(i)}: ${x.now.textContent}`).join("; "));
     $("[data-do=home]").disabled = $("[data-do=back]").disabled = p <= 0;
     $("[data-do=end]").disabled = $("[data-do=forward]").disabled = p >= last();
   }
