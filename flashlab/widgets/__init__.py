@@ -7,6 +7,7 @@ from flashlab.errors import unknown_name
 _HOME = {
     "BlockSchedule": "block_schedule",
     "MemoryMap": "memory_map",
+    "QuizCard": "quiz_card",
     "Roofline": "roofline",
     "SoftmaxStepper": "softmax_stepper",
     "TileBudget": "tile_budget",
