@@ -291,7 +291,8 @@ def test_on_hopper_nothing_spills_and_the_pipeline_is_there(dim, rows):
     assert split.spills == merge.spills == 0
     pair = 2 * config.block_k * dim * 2  # bytes of a K and a V tile
     assert split.shared >= (config.num_stages - 1) * pair, "the pipeline's stages are not there"
-    assert split.shared <= gate.SHARED_MEMORY[90] // (2 if rows == 1 else 1), "two programs fit on an SM"
+    programs = 2 if rows == 1 and dim != 128 else 1
+    assert split.shared <= gate.SHARED_MEMORY[90] // programs, "the programs do not fit on an SM"
     assert split.count("LDGSTS") > 0, "no asynchronous loads"
     assert split.count("HMMA") + split.count("HGMMA") > 0, "no tensor core instructions"
 

@@ -26,11 +26,16 @@ LN_2 = tl.constexpr(1 / LOG2_E)
 INTERPRETED_SMS = 8  # the interpreter has no SMs: split as if it had a few
 
 # block_q: the most rows of a tile; a tile has the next power of two of its rows, at least 16. What counts is
-# how many bytes are on their way: on Hopper a K and a V tile are 32 KB together, three such pairs are on
-# their way while one is used, and two programs fit on an SM.
+# how many bytes are on their way: on Hopper, head dim 128, a K and a V tile are 64 KB together, and two such
+# pairs are on their way while one is used.
 TABLE.update(
     {
-        (90, 2, "decode"): {64: Config(32, 128, 4, 4), 128: Config(32, 64, 4, 4), 256: Config(32, 32, 4, 4)},
+        (90, 2, "decode"): {64: Config(32, 128, 8, 3), 128: Config(32, 128, 8, 3), 256: Config(32, 32, 4, 4)},
+        (90, 2, "decode paged"): {
+            64: Config(32, 128, 4, 4),
+            128: Config(32, 64, 4, 4),
+            256: Config(32, 32, 4, 4),
+        },
         (90, 4, "decode"): {64: Config(16, 64, 8, 3), 128: Config(16, 32, 8, 3), 256: Config(16, 16, 4, 3)},
         (80, 2, "decode"): {64: Config(32, 64, 4, 4), 128: Config(32, 64, 4, 3), 256: Config(16, 32, 4, 3)},
         (80, 4, "decode"): {64: Config(16, 64, 8, 2), 128: Config(16, 32, 8, 2), 256: Config(16, 16, 4, 2)},
@@ -244,7 +249,8 @@ def decode(q, k_cache, v_cache, cache_lengths, *, block_table=None, num_splits=N
         k_cache, v_cache = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
         kv_heads, table_strides = k_cache.shape[1], block_table.stride()
     rows = heads // kv_heads * num_queries
-    config = fit(config or config_for(q, "decode"), rows, block_table is not None)
+    kind = "decode" if block_table is None else "decode paged"
+    config = fit(config or config_for(q, kind), rows, block_table is not None)
     num_blocks = triton.cdiv(rows, config.block_q)
     if num_splits is None:
         num_splits = choose_splits(batch, kv_heads, num_blocks, max_length, count_sms(q.device))
