@@ -37,11 +37,14 @@ export function decimal(bytes) {
   return `${value >= 1000 ? Math.round(value) : +value.toPrecision(3)} ${["B", "kB", "MB", "GB", "TB"][power]}`;
 }
 
+// All that allow no more programs than run.
+export const binders = (b, s) => Object.keys(b.limits).filter((k) => b.limits[k] === b.programs).map((k) => s["by_" + k]).join(s.and);
+
 // The finding in one sentence.
 export function budgetTitle(gpu, o, b, s) {
   const it = {
     br: o.blockQ, bc: o.blockK, d: o.headDim, gpu: gpu.name, shared: inKB(b.sharedBytes), limit: inKB(gpu.shared_per_program),
-    registers: b.perThread, most: b.most, programs: b.programs, moved: decimal(b.moved), binds: s["by_" + b.binds],
+    registers: b.perThread, most: b.most, programs: b.programs, moved: decimal(b.moved), binds: binders(b, s),
   };
   const key = { "too big": "title_big", spills: "title_spills", fits: b.programs > 1 ? "title_fits" : "title_one" }[b.status];
   return insert(s[key], it);

@@ -45,6 +45,14 @@ function render({ model, el }) {
   const gpu = () => gpus.find((g) => g.name === o.gpu), ships = () => shipped[`${o.gpu} ${o.itemsize} ${o.headDim}`] ?? [];
   const of = (blockQ, blockK) => tileBudget(gpu(), { ...o, blockQ, blockK });
   const verdict = (b) => (b.status === "fits" ? insert(s.fits, b) : b.status === "spills" ? s.spills : s.too_big);
+  const starred = () => { // "Br Bc" -> what to say: ★ with these warps and stages, ☆ with others
+    const all = new Map();
+    for (const [, r, c, warps, stages] of ships()) {
+      if (warps === o.warps && stages === o.stages) all.set(`${r} ${c}`, `★ ${s.shipped}`);
+      else if (!all.get(`${r} ${c}`)?.startsWith("★")) all.set(`${r} ${c}`, `☆ ${insert(stages === 1 ? s.shipped_one : s.shipped_with, { warps, stages })}`);
+    }
+    return all;
+  };
   const kind = (b) => (b.status === "fits" ? `fits p${Math.min(4, b.programs)}` : b.status === "spills" ? "spills" : "big");
 
   // The grid is made once for a set of blocks; a choice changes only its words and classes.
@@ -52,14 +60,14 @@ function render({ model, el }) {
     <tr><th scope="col" class="corner">${esc(s.axis_q)}</th>${blocks.map((c) => `<th scope="col">${c}</th>`).join("")}</tr></thead>
     <tbody>${blocks.map((r) => `<tr><th scope="row">${r}</th>${blocks.map((c) => `<td><button type="button" data-r="${r}" data-c="${c}"></button></td>`).join("")}<td class="move"><i></i><span></span></td></tr>`).join("")}</tbody>`;
   function drawGrid() {
-    const stars = new Set(ships().map(([, r, c]) => `${r} ${c}`)), most = of(blocks[0], blocks[0]).moved;
+    const stars = starred(), most = of(blocks[0], blocks[0]).moved;
     for (const cell of $$(".grid button")) {
-      const [r, c] = [+cell.dataset.r, +cell.dataset.c], b = of(r, c), now = r === o.blockQ && c === o.blockK, star = stars.has(`${r} ${c}`);
+      const [r, c] = [+cell.dataset.r, +cell.dataset.c], b = of(r, c), now = r === o.blockQ && c === o.blockK, star = stars.get(`${r} ${c}`);
       cell.className = kind(b);
       cell.setAttribute("aria-pressed", now);
       cell.tabIndex = now ? 0 : -1;
-      cell.setAttribute("aria-label", insert(s.cell, { br: r, bc: c, verdict: verdict(b) }) + (star ? ` ★ ${s.shipped}` : ""));
-      cell.innerHTML = `<span>${b.status === "fits" ? b.programs : esc(verdict(b))}</span>${star ? "<b>★</b>" : ""}`;
+      cell.setAttribute("aria-label", insert(s.cell, { br: r, bc: c, verdict: verdict(b) }) + (star ? ` ${star}` : ""));
+      cell.innerHTML = `<span>${b.status === "fits" ? b.programs : esc(verdict(b))}</span>${star ? `<b>${star[0]}</b>` : ""}`;
     }
     $$(".grid tbody tr").forEach((row, i) => {
       const moved = of(blocks[i], blocks[0]).moved, place = row.querySelector(".move");
@@ -74,7 +82,7 @@ function render({ model, el }) {
     if (b.shared.v) shared.push([insert(s.part_v, { n: buffers }), b.shared.v, "c-v"]);
     const registers = [["acc", s.part_acc], ["scores", s.part_scores], ["p", s.part_p], ["q", s.part_qr], ["rest", s.part_rest]]
       .filter(([k]) => b.registers[k]).map(([k, name]) => [name, b.registers[k], "c-" + k]);
-    const limits = Object.entries(b.limits).map(([k, n]) => `<li class="${k === b.binds ? "binds" : ""}">${esc(insert(s.allow, { what: s["by_" + k], n }))}${k === b.binds ? ` <b>← ${esc(s.binds)}</b>` : ""}</li>`).join("");
+    const limits = Object.entries(b.limits).map(([k, n]) => `<li class="${n === b.programs ? "binds" : ""}">${esc(insert(s.allow, { what: s["by_" + k], n }))}${n === b.programs ? ` <b>← ${esc(s.binds)}</b>` : ""}</li>`).join("");
     $(".bars").innerHTML = `
       <div class="head">${esc(s.shared)} <b>${esc(insert(s.kb_of, { x: inKB(b.sharedBytes), limit: inKB(g.shared_per_program) }))}</b></div>${bar(shared, g.shared_per_program, kb, s)}
       <div class="head">${esc(s.registers)} <b>${esc(insert(s.of, { x: b.perThread, limit: b.most }))}</b></div>${bar(registers, b.most, String, s)}
@@ -83,9 +91,9 @@ function render({ model, el }) {
       <ul>${b.status === "too big" ? `<li class="binds">${esc(s.never)}</li>` : limits}</ul>`;
   }
   function drawTable() {
-    const heads = ["br", "bc", "verdict", "shared", "registers", "programs", "binds", "moved"], stars = new Set(ships().map(([, r, c]) => `${r} ${c}`));
+    const heads = ["br", "bc", "verdict", "shared", "registers", "programs", "binds", "moved"], stars = starred();
     const rows = blocks.flatMap((r) => blocks.map((c) => {
-      const b = of(r, c), cells = [c, verdict(b) + (stars.has(`${r} ${c}`) ? " ★" : ""), inKB(b.sharedBytes), b.perThread, b.programs, s["by_" + b.binds], decimal(b.moved)];
+      const b = of(r, c), cells = [c, verdict(b) + (stars.has(`${r} ${c}`) ? ` ${stars.get(`${r} ${c}`)[0]}` : ""), inKB(b.sharedBytes), b.perThread, b.programs, binders(b, s), decimal(b.moved)];
       return `<tr ${r === o.blockQ && c === o.blockK ? 'aria-current="true"' : ""}><th scope="row">${r}</th>${cells.map((x) => `<td>${esc(x)}</td>`).join("")}</tr>`;
     }));
     $(".table").innerHTML = `<table><caption>${esc(s.grid)}</caption><thead><tr>${heads.map((h) => `<th scope="col">${esc(s["t_" + h])}</th>`).join("")}</tr></thead><tbody>${rows.join("")}</tbody></table>`;

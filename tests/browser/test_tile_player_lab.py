@@ -1,7 +1,8 @@
-"""TilePlayer in a real JupyterLab: both directions between browser and Python, axe, frames beside a busy kernel."""
+"""TilePlayer in a real JupyterLab: browser and Python in both directions, axe, frames beside a busy kernel."""
 
 import pytest
-from test_tile_player import TIMED, best_of, measure, play_slowly
+from frame_times import too_slow
+from test_tile_player import play_slowly
 
 pytestmark = pytest.mark.browser
 
@@ -49,16 +50,9 @@ def test_three_players_beside_a_busy_kernel_take_at_most_4_ms_of_script_and_20_m
     lab_server, new_page
 ):
     page = new_page(viewport={"width": 1400, "height": 3000})
-    page.add_init_script(TIMED)
     lab_server.open(page, "three.ipynb", SHOW, "player", "player", BUSY)
     lab_server.command(page, "notebook:run-all-cells")
     page.wait_for_function("document.querySelectorAll('.fl-player .title').length === 3", timeout=60_000)
-
-    def play_all(_):
-        for one in page.locator(".fl-player").all():
-            play_slowly(one)
-
-    (frames,) = measure(page, [page], play_all)
-    script, between = best_of(frames)
-    assert script <= 3 * 4, f"{script:.1f} ms of script in a frame of three players"
-    assert between <= 20, f"{between:.1f} ms between frames"
+    for one in page.locator(".fl-player").all():
+        play_slowly(one)
+    assert too_slow(page, new_page()) is None

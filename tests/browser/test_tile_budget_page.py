@@ -47,7 +47,9 @@ def move(frame, name, value):
 def test_the_twin_runs_from_a_file_and_asks_the_network_for_nothing(open_twin):
     frame = open_twin(budget())
     said = title(frame)
-    assert said.startswith("2 programs with 128 × 64 tiles fit an SM of the H200, shared memory binds (96 KB")
+    assert said.startswith(
+        "2 programs with 128 × 64 tiles fit an SM of the H200, limited by shared memory and registers (96 KB"
+    )
     assert said.endswith("69.2 MB moved per head")
     assert [url for url in frame.asked if re.match("(?!file:|blob:|about:|data:)", url)] == []
 
@@ -57,6 +59,8 @@ def test_cells_say_how_many_programs_fit_or_why_none_does(open_twin):
     assert cell(frame, 128, 64).inner_text().split() == ["2", "★"]
     assert "spills" in cell(frame, 256, 64).inner_text() and "too big" in cell(frame, 16, 256).inner_text()
     assert cell(frame, 128, 64).get_attribute("aria-label") == "Br 128, Bc 64: 2 per SM ★ shipped by flashlab"
+    other = "Br 128, Bc 128: spills ☆ shipped by flashlab with 8 warps, 3 stages"
+    assert cell(frame, 128, 128).get_attribute("aria-label") == other
     cell(frame, 256, 64).click()
     assert title(frame).startswith("256 × 64 spills on the H200: it wants 476 registers a thread")
     cell(frame, 16, 256).click()
@@ -133,7 +137,7 @@ def test_the_table_has_a_row_for_each_pair_of_blocks_and_marks_the_chosen_one(op
     frame.get_by_role("button", name="Show as table").click()
     assert frame.locator(".table tbody tr").count() == 25
     chosen = frame.locator("tr[aria-current] > *").all_inner_texts()
-    assert chosen == ["128", "64", "2 per SM ★", "96", "252", "2", "shared memory", "69.2 MB"]
+    assert chosen == ["128", "64", "2 per SM ★", "96", "252", "2", "shared memory and registers", "69.2 MB"]
     assert not frame.locator(".grid").is_visible()
     frame.get_by_role("button", name="Show as picture").click()
     assert frame.locator(".grid").is_visible()
