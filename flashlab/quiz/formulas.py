@@ -4,6 +4,7 @@ Sizes are per call, not per head, where B and heads are among the arguments; els
 measurement. dtype names: "fp16", "bf16", "fp32", "fp64", and NumPy's.
 """
 
+import functools
 import importlib
 import math
 
@@ -194,12 +195,17 @@ NAMES = {
 }
 
 
+@functools.cache
+def _compiled(expression):
+    return compile(expression.strip(), "<bank>", "eval")
+
+
 def evaluate(expression, **values):
     """The value of a Python expression of the bank, with `values` (draws, "expect") beside the names above.
 
     Raises ValueError that says which expression failed and why.
     """
     try:
-        return eval(expression, {"__builtins__": _BUILTINS, **NAMES, **values})
+        return eval(_compiled(expression), {"__builtins__": _BUILTINS, **NAMES, **values})
     except Exception as problem:
         raise ValueError(f"cannot compute {expression!r}: {type(problem).__name__}: {problem}") from problem

@@ -207,7 +207,7 @@ def _item(item, report, run):
     try:
         if item.kind in ("numeric", "predict"):
             _apart(item, where, report)
-        for seed in range(SEEDS):
+        for seed in range(SEEDS if item.lang == "en" else SEEDS // 5):  # the numbers are the same
             _solvable(items.draw(item, seed), where, report)
         if run and item.run:
             task = items.draw(item, 0)
