@@ -9,7 +9,7 @@ const ICONS = {
   pause: icon("M4 3h3v10H4zM9 3h3v10H9z"), forward: icon("M5 3v10l7-5z"), end: icon("M11 3h2v10h-2zM3 3v10l7-5z"),
 };
 const INKS = ["ink", "soft", "page", "card", "line", "read", "read-ink", "write", "write-ink", "made", "made-ink"];
-const RECENT = 8, ROW = 18, FONT = '12px system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif';
+const RECENT = 5, ROW = 18, FONT = '12px system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif';
 const PAINT = { load: "read", store: "write" };
 
 function canvas2d(node, w, h) {
@@ -218,18 +218,18 @@ function render({ model, el }) {
     if (all) parts[i].picture.setAttribute("aria-label", fill(s.picture, { name: nameOf(i), now: parts[i].text, sentence: said }));
   }
   function draw() {
-    const time = performance.now(), due = !playing || time - told > 100 / stages.length;
+    const time = performance.now(), due = !playing || time - told > 150 / stages.length;
     frames++;
     if (due) ((told = time), (turn = (turn + 1) % stages.length));
     const tellers = stages.map((_, i) => i).filter((i) => !playing || (due && i === turn)); // in turn: nobody reads faster
     stages.forEach((one, i) => { // first all that is painted, then the page: text on a canvas waits for the page's layout
       const n = sync === "bytes" ? eventsAt(one.trace, p) : Math.min(one.trace.n, Math.floor(p));
-      one.show(n, latest(one.trace, n), !playing || frames % 4 === i % 4);
+      one.show(n, latest(one.trace, n), !playing || frames % 6 === (2 * i) % 6);
     });
     tellers.forEach(drawBars);
     stages.forEach((one, i) => {
       const now = sum(i, one.state.read, one.state.written), text = fill(s.of, { now: bytes(now), all: bytes(finals[i]) });
-      if (parts[i].text !== text) parts[i].count.textContent = parts[i].text = text;
+      if (parts[i].text !== text && (!playing || frames % 3 === i % 3)) parts[i].count.textContent = parts[i].text = text;
       parts[i].sofar.style.transform = `scaleX(${now / Math.max(...finals)})`;
     });
     tellers.forEach((i) => tell(i, !playing));

@@ -1,4 +1,4 @@
-"""TilePlayer in a real JupyterLab: browser and Python in both directions, axe, frames beside a busy kernel."""
+"""TilePlayer in a real JupyterLab: both directions, axe, frames beside a busy kernel."""
 
 import pytest
 from frame_times import too_slow
