@@ -15,18 +15,22 @@ def type_into(frame, label, text):
     box.press("Enter")
 
 
-# From a slider's move to the painted frame with the new title, in milliseconds; the worst of twenty.
+# From a slider's move to the painted frame with the new title, in milliseconds: the median of twenty moves
+# (the worst says more about what else the machine does).
 SLIDE = """async () => {
   const range = document.querySelector('.fl-panel input[type=range]');
-  const title = document.querySelector('.fl-panel .title');
-  let worst = 0;
+  const title = document.querySelector('.fl-panel .title'), times = [];
   for (let i = 0; i < 20; i++) {
     const before = title.textContent, start = performance.now();
     range.value = i % 2 ? 4 : +range.max - (i % 3);
     range.dispatchEvent(new Event('input', { bubbles: true }));
     if (title.textContent === before) throw new Error('nothing changed');
     await new Promise((r) => requestAnimationFrame(() => setTimeout(r)));
-    if (i > 1) worst = Math.max(worst, performance.now() - start);
+    times.push(performance.now() - start);
   }
-  return worst;
+  return times.sort((a, b) => a - b)[10];
 }"""
+# Sixty milliseconds more in each move.
+SLOW = """() => document.querySelector('.fl-panel').addEventListener('input', () => {
+  for (const start = performance.now(); performance.now() < start + 60; );
+})"""
