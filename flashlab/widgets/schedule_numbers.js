@@ -88,8 +88,27 @@ function heapOf(time) {
   };
 }
 
+const byStart = (a, b) => a.start - b.start || a.sm - b.sm || a.slot - b.slot;
+
+// The same where an SM has one program at a time: no shares, so nothing to keep but what each SM works on.
+function placeSingly(work, sms, persistent) {
+  const n = work.length, grid = persistent ? Math.min(sms, n) : n, first = Math.min(sms, grid), done = [];
+  const time = new Float64Array(sms), start = new Float64Array(sms), item = new Int32Array(sms), heap = heapOf(time);
+  for (let m = 0; m < first; m++) (item[m] = m), (time[m] = work[m]), heap.push(m);
+  for (let next = first; heap.size; ) {
+    const m = heap.pop(), t = time[m], i = item[m];
+    done.push({ sm: m, slot: 0, start: start[m], end: t, item: i });
+    const after = persistent ? i + grid : next++;
+    if (after >= n) continue;
+    (item[m] = after), (start[m] = t), (time[m] = t + work[after]);
+    heap.push(m);
+  }
+  return done.sort(byStart);
+}
+
 // Place the items on SMs whose programs share their speed evenly. Returns columns {sm, slot, start, end, item}, by start.
 export function place(work, sms, perSm = 1, persistent = false) {
+  if (perSm === 1) return placeSingly(work, sms, persistent);
   const n = work.length, grid = persistent ? Math.min(sms * perSm, n) : n; // persistent: program g takes items g, g + grid, ...
   const running = Array.from({ length: sms }, () => []), now = new Float64Array(sms), time = new Float64Array(sms);
   const done = [], heap = heapOf(time);
@@ -126,33 +145,29 @@ export function place(work, sms, perSm = 1, persistent = false) {
     }
     if (running[m].length) queue(m);
   }
-  return done.sort((a, b) => a.start - b.start || a.sm - b.sm || a.slot - b.slot);
+  return done.sort(byStart);
 }
 
 // The Timeline of schedule.py. null where there are too many programs.
 export function simulate(p, algorithm, gpu, { order = "natural", splits = null, persistent = false, perSm = 1 } = {}) {
   const items = workItems(p, algorithm, gpu.sms, order, splits);
   if (!items) return null;
-  const programs = place(items.work, gpu.sms, perSm, persistent), spans = new Map();
-  let makespan = 0, busy = 0;
+  const programs = place(items.work, gpu.sms, perSm, persistent), spans = Array(gpu.sms).fill(null);
+  let makespan = 0, busy = 0, used = 0;
   for (const q of programs) {
-    makespan = Math.max(makespan, q.end);
-    const mine = spans.get(q.sm) ?? { from: q.start, to: q.start, busy: 0, count: 0, last: 0 };
+    const mine = (spans[q.sm] ??= (used++, { from: q.start, to: q.start, busy: 0, count: 0 }));
     if (q.start > mine.to) (mine.busy += mine.to - mine.from), (mine.from = q.start);
-    mine.to = Math.max(mine.to, q.end);
+    if (q.end > mine.to) mine.to = q.end;
+    if (q.end > makespan) makespan = q.end;
     mine.count++;
-    spans.set(q.sm, mine);
   }
-  const perSmBusy = Array.from({ length: gpu.sms }, (_, m) => {
-    const s = spans.get(m);
-    return s ? { busy: s.busy + s.to - s.from, count: s.count, last: s.to } : { busy: 0, count: 0, last: 0 };
-  });
+  const perSmBusy = spans.map((s) => (s ? { busy: s.busy + s.to - s.from, count: s.count, last: s.to } : { busy: 0, count: 0, last: 0 }));
   for (const s of perSmBusy) busy += s.busy;
   const rows = (p.Hq / p.Hkv) * p.Nq, blockQ = algorithm === "decode" ? rowsOfTile(rows, p.block_q) : p.block_q;
   const step = gpu.peak ? (4 * blockQ * p.block_k * p.D) / (gpu.peak / gpu.sms) : null; // seconds of one tile step
   const grid = persistent ? Math.min(gpu.sms * perSm, programs.length) : programs.length;
   return {
-    items, programs, makespan, busy, step, grid, perSm, sms: perSmBusy, used: spans.size, algorithm,
+    items, programs, makespan, busy, step, grid, perSm, sms: perSmBusy, used, algorithm,
     splits: items.split.length ? items.split.reduce((a, b) => Math.max(a, b), 0) + 1 : 1,
     utilisation: makespan ? busy / (makespan * gpu.sms) : 0, idle: makespan * gpu.sms - busy,
     waves: programs.length / (gpu.sms * perSm), tail: programs.length ? makespan - Math.min(...perSmBusy.map((s) => s.last)) : 0,
