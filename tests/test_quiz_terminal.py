@@ -65,7 +65,9 @@ def test_ctrl_c_keeps_what_was_answered(folder, ending):
 
 
 def test_cards_are_rated_with_one_key_each(folder):
-    summary, said, session = run("drill", ["", "3", "", "x", "1", "", "2", "", "4", "", "3"], section="A", limit=2)
+    summary, said, session = run(
+        "drill", ["", "3", "", "x", "1", "", "2", "", "4", "", "3"], section="A", limit=2
+    )
     assert summary["answered"] == 3 and "32 MiB" in said and session.done
     assert [e["rating"] for e in progress.events("card")] == [3, 1, 2]
 
