@@ -1,4 +1,5 @@
-// The picture of BlockSchedule; the numbers come from schedule_numbers.js, which is put in front of this file.
+// The picture of BlockSchedule; the numbers come from schedule_numbers.js and the painting from
+// schedule_picture.js, which are put in front of this file.
 // The whole picture is painted once for a choice (offscreen); moving the time only covers what has not happened yet.
 
 const esc = (s) => String(s).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -125,52 +126,15 @@ function render({ model, el }) {
   function paint() {
     W = Math.floor($(".picture").getBoundingClientRect().width);
     if (W < 100) return (W = 0);
-    const h = rowHeight(), dpr = Math.min(2, devicePixelRatio || 1), [idle, line, text, low, high, low2, high2] = ["--fl-idle", "--fl-line", "--fl-ink", "--fl-w0", "--fl-w1", "--fl-v0", "--fl-v1"].map(ink);
+    const h = rowHeight(), dpr = Math.min(2, devicePixelRatio || 1), colours = ["--fl-idle", "--fl-line", "--fl-ink", "--fl-page", "--fl-w0", "--fl-w1", "--fl-v0", "--fl-v1"].map(ink);
     H = h * a.sms.length + BOTTOM;
     picture = document.createElement("canvas");
     for (const c of [picture, canvas]) Object.assign(c, { width: W * dpr, height: H * dpr });
     canvas.style.height = `${H}px`;
     const g = picture.getContext("2d");
     g.scale(dpr, dpr);
-    const bodyH = h * a.sms.length, slot = h / o.programs_per_sm, gap = slot > 4 ? 1 : slot > 2 ? 0.5 : 0;
-    g.fillStyle = idle;
-    g.fillRect(LEFT, 0, W - LEFT - 2, bodyH);
-    // One path for each shade: the fill style is changed 16 times, not 100,000 times.
-    const shades = Array.from({ length: 16 }, () => []);
-    for (const q of a.programs) shades[(a.items.head[q.item] % 2) * 8 + Math.min(7, Math.floor((8 * a.items.work[q.item]) / (top * 1.0001)))].push(q);
-    const mix = (from, to, t) => `color-mix(in srgb, ${to} ${Math.round(100 * t)}%, ${from})`;
-    shades.forEach((list, i) => {
-      g.fillStyle = mix(i < 8 ? low : low2, i < 8 ? high : high2, (i % 8) / 7);
-      for (const q of list) {
-        const from = x(q.start), wide = x(q.end) - from;
-        g.fillRect(from, h * q.sm + slot * q.slot + gap / 2, wide > 3 ? wide - 1 : wide > 1 ? wide - 0.4 : Math.max(wide, 0.3), slot - gap);
-      }
-    });
-    g.fillStyle = text;
-    g.font = `12px ${getComputedStyle(root).fontFamily}`;
-    g.textBaseline = "middle";
-    g.textAlign = "right";
-    const every = Math.ceil(16 / h), rows = a.sms.length, mark = [1, 2, 5, 10, 20, 50, 100].find((n) => n * h >= 32) ?? 100;
-    for (let m = 0; m < rows; m += Math.max(mark, every)) g.fillText(m === 0 ? `${s.sm} 0` : m, LEFT - 6, h * m + Math.max(6, h / 2));
-    g.textBaseline = "alphabetic";
-    for (let i = 0; i <= 4; i++) {
-      g.textAlign = i === 0 ? "left" : i === 4 ? "right" : "center";
-      const t = (a.makespan * i) / 4;
-      g.fillStyle = line;
-      g.fillRect(x(t) - (i === 4 ? 1 : 0), bodyH, 1, 5);
-      g.fillStyle = text;
-      g.fillText(clock(t), x(t), bodyH + 18);
-    }
-    const none = rows - a.used; // SMs without a program are the last ones
-    if (none * h > 22) plate(g, put(s.no_program, { n: none }), LEFT + (W - LEFT) / 2, h * a.used + (none * h) / 2, text);
-  }
-  function plate(g, words, cx, cy, text) {
-    g.font = `650 15px ${getComputedStyle(root).fontFamily}`;
-    const w = g.measureText(words).width;
-    g.fillStyle = ink("--fl-page");
-    g.fillRect(cx - w / 2 - 10, cy - 13, w + 20, 26);
-    Object.assign(g, { fillStyle: text, textAlign: "center", textBaseline: "middle" });
-    g.fillText(words, cx, cy);
+    const font = getComputedStyle(root).fontFamily;
+    paintSchedule(g, a, { W, h, left: LEFT, top, x, clock, colours, font, s });
   }
   function cover() { // the picture up to the time, what is to come pale, the chosen program outlined
     if (!picture || !W || hidden || table) return;

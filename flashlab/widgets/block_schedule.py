@@ -23,7 +23,7 @@ class BlockSchedule(Widget):
     """
 
     text_area = "schedule"
-    esm_first = ("schedule_numbers.js",)
+    esm_first = ("schedule_numbers.js", "schedule_picture.js")
     twin_height = 820
 
     gpus = traitlets.List().tag(sync=True)  # what `simulate` in JavaScript takes, one dict for each GPU
