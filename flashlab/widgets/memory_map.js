@@ -23,30 +23,40 @@ function curves(state, card, s, W, ends) {
     if (i % step === 0) out += say(x(n), H - B + 17, "dim mid", tokens(n));
   });
   out += say(W - R, H - 6, "dim end", s.axis_n);
-  const full = y(card.hbm_bytes);
+  const full = y(card.hbm_bytes), here = x(state.Nk), many = 48;
   out += `<rect class="beyond" x="${L}" y="${T}" width="${W - L - R}" height="${Math.max(0, full - T)}"/><path class="memory" d="M${L} ${full}H${W - R}"/>`;
-  out += say(L + 8, full - 7, "halo strong", fill(s.gpu_line, { gpu: card.name, memory: bytes(card.hbm_bytes) }));
-  const many = 48, points = Array.from({ length: many + 1 }, (_, i) => lowN * (highN / lowN) ** (i / many));
+  const points = Array.from({ length: many + 1 }, (_, i) => lowN * (highN / lowN) ** (i / many)), lines = {};
   for (const a of BOTH) {
-    const line = points.map((n) => `${x(n).toFixed(1)} ${y(grow(a, n)).toFixed(1)}`).join("L");
-    out += `<path class="curve ${a}" d="M${line}"/>`;
+    lines[a] = points.map((n) => [x(n), y(grow(a, n))]);
+    out += `<path class="curve ${a}" d="M${lines[a].map((p) => p.map((v) => v.toFixed(1)).join(" ")).join("L")}"/>`;
   }
-  out += `<path class="cursor" d="M${x(state.Nk)} ${T}V${H - B}"/>`;
-  for (const a of BOTH) { // direct labels, above the standard curve and below the other, away from the cursor
-    const up = a === "standard", places = up ? [0.3, 0.62] : [0.42, 0.72], here = Math.log(state.Nk / lowN) / Math.log(highN / lowN);
-    const n = lowN * (highN / lowN) ** places.reduce((p, c) => (Math.abs(p - here) < 0.2 ? c : p)), px = x(n), py = y(grow(a, n));
-    const end = up || px > W - R - 9 * s[a].length;
-    out += say(px + (end ? -8 : 8), py + (up ? -8 : end ? 32 : 20), `halo strong ${end ? "end" : ""}`, s[a]);
-    if (ends[a] >= lowN && ends[a] < highN) {
-      const ex = x(ends[a]), apart = up || Math.abs(ex - x(Math.max(ends.standard, lowN))) > 330, flip = up ? ex > L + 330 : ex > L + 190;
-      const words = fill(s.ends, { n: whole(ends[a]) }), dy = apart ? -8 : 44;
-      out += `<circle class="stop ${a}" cx="${ex}" cy="${full}" r="5"/>` + say(ex + (flip ? -9 : 9), full + dy, `halo ${flip ? "end" : ""}`, words);
-    }
-  }
-  const now = Object.fromEntries(BOTH.map((a) => [a, grow(a, state.Nk)])), near = Math.abs(y(now.standard) - y(now.fa)) < 34;
+  out += `<path class="cursor" d="M${here} ${T}V${H - B}"/>`;
+  // Names: each at the first of its places where it covers no other and no curve, else where it covers no other.
+  const taken = [], clear = (b) => b[0] >= L && b[2] <= W - R && b[1] >= T && b[3] <= H - B && !taken.some((t) => b[0] < t[2] && t[0] < b[2] && b[1] < t[3] && t[1] < b[3]);
+  const free = (b) => !Object.values(lines).some((line) => line.some(([px, py]) => px > b[0] && px < b[2] && py > b[1] && py < b[3])) && !(here > b[0] && here < b[2]);
+  const name = (words, cls, places) => {
+    const w = 8.8 * [...words].reduce((sum, c) => sum + (c.charCodeAt(0) > 0x2e80 ? 1.6 : 1), 0);
+    const boxes = places.map(([px, py]) => [px, py - 14, px + w, py + 6]).concat(places.map(([px, py]) => [px - w, py - 14, px, py + 6]));
+    const box = boxes.find((b) => clear(b) && free(b)) ?? boxes.find(clear);
+    if (!box) return "";
+    taken.push(box);
+    return say(box[0], box[3] - 6, `halo ${cls}`, words);
+  };
+  const now = Object.fromEntries(BOTH.map((a) => [a, grow(a, state.Nk)]));
   for (const a of BOTH) {
-    const flip = x(state.Nk) > W - 110, dy = near ? (a === "fa" ? 18 : -10) : 5;
-    out += `<circle class="dot ${a}" cx="${x(state.Nk)}" cy="${y(now[a])}" r="5"/>` + say(x(state.Nk) + (flip ? -9 : 9), y(now[a]) + dy, `halo strong ${flip ? "end" : ""}`, bytes(now[a]));
+    const py = y(now[a]), up = a === "standard", near = [5, up ? -9 : 20, up ? -26 : -9].flatMap((dy) => [[here + 10, py + dy], [here - 10, py + dy]]);
+    out += `<circle class="dot ${a}" cx="${here}" cy="${py}" r="5"/>` + name(bytes(now[a]), "strong", near);
+  }
+  for (const a of BOTH) {
+    if (!(ends[a] >= lowN && ends[a] < highN)) continue;
+    const ex = x(ends[a]);
+    out += `<circle class="stop ${a}" cx="${ex}" cy="${full}" r="5"/>` + name(fill(s.ends, { n: whole(ends[a]) }), "", [-8, 20, -26, 38, 56].flatMap((dy) => [[ex - 9, full + dy], [ex + 9, full + dy]]));
+  }
+  const beside = fill(s.gpu_line, { gpu: card.name, memory: bytes(card.hbm_bytes) });
+  out += name(beside, "strong", [[L + 8, full - 7], [W - R - 130, full - 7], [L + 8, full + 18], [W - R - 130, full + 18]]);
+  for (const a of BOTH) { // above the standard curve, below the other
+    const along = [0.3, 0.45, 0.6, 0.2, 0.75, 0.9].map((t) => lines[a][Math.round(t * many)]);
+    out += name(s[a], "strong", [8, 24].flatMap((far) => along.map(([px, py]) => (a === "standard" ? [px - 8 - 0.5 * far, py - far] : [px + 8, py + 12 + far]))));
   }
   const words = BOTH.map((a) => fill(s.bar, { name: s[a], bytes: bytes(now[a]) })).join("; ");
   return `<svg class="curves" role="img" height="${H}" width="${W}" aria-label="${esc(fill(s.curve_label, { words }))}">${out}</svg>`;

@@ -127,6 +127,28 @@ def test_nothing_runs_over_the_edge(open_twin, width):
     assert frame.evaluate(over) == []
 
 
+COVERED = """() => {
+  const words = [...document.querySelectorAll('.curves text')];
+  const all = words.map((e) => [e.textContent, e.getBoundingClientRect()]);
+  return all.flatMap(([t, a], i) => all.slice(i + 1).filter(([, b]) => a.left < b.right && b.left < a.right
+    && a.top + 4 < b.bottom && b.top + 4 < a.bottom).map(([u]) => [t, u]));
+}"""
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("gpu", ["H200", "L4"])
+def test_no_words_in_the_picture_cover_others_at_any_n(open_twin, training, gpu):
+    frame = open_twin(memory_map(training=training, gpu=gpu))
+    frame.wait_for_selector("svg.curves")
+    slider, missing = frame.get_by_role("slider"), 0
+    slider.press("Home")
+    for _ in range(27):
+        assert frame.evaluate(COVERED) == []
+        missing += 4 > frame.locator(".curves text.strong").count()  # two values, two names, the GPU
+        slider.press("ArrowRight")
+    assert missing == 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["training", "inference", "table", "wrong", "error"])
 def test_axe_finds_nothing_in_the_twin_s_own_frame(open_twin, violations, scheme, kind):
