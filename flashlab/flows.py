@@ -4,6 +4,7 @@ Every function takes a `flashlab.Problem` and a `How`, and returns a `Pass`. The
 `flashlab.tiled`, line by line; what is loaded in the inner loop is multiplied by how often the loop runs.
 """
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -31,8 +32,8 @@ class Flow(NamedTuple):
     HBM whatever the cache (`once`), and bytes that do (`hbm`).
 
     `hbm` approximates an LRU cache. Programs start in the kernels' order, `in_flight` at once, and go at one
-    pace, so that those of one head read a tile of K and V at the same time and share one trip to HBM; what
-    they come back to is found in L2 if it fits. A test compares it with a simulated cache. Stores reach HBM
+    pace, so that those of one head read a tile of K and V at the same time and share one trip to HBM
+    (`trips`; a test compares it with a simulated cache). FlashAttention-1: see `Rounds`. Stores reach HBM
     at last (a counter stopped with the kernel misses what is still in L2).
     """
 
@@ -117,16 +118,14 @@ def fa1_forward(p, how):
     t, (rows, keys, _), heads = Tiles(p), sizes(p), p.B * p.Hq
     met, d = heads * t.rows_met, p.D
     keys *= p.Hq // p.Hkv  # a program for each query head, each with its own walk over K and V
-    resident = min(how.in_flight, heads) * p.Nq * (d * (p.itemsize + FP32) + 2 * FP32)
-    found = [stays(how, "store", "o_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
-    found += [stays(how, "store", x, (rows + met) * FP32, rows * FP32, resident) for x in ("l", "m")]
+    in_flight = min(how.in_flight, heads)
+    r = Rounds(t, how, in_flight, d * (p.itemsize + FP32) + 2 * FP32)
+    found = [r.store("o_fp32", d * FP32, heads), r.store("l", FP32, heads), r.store("m", FP32, heads)]
     kv = p.B * p.Hkv * p.Nk * d * p.itemsize
-    found += [stays(how, "load", x, keys * d * p.itemsize, kv, resident) for x in ("k", "v")]
-    q_rows = heads * sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
+    found += [Flow("load", x, keys * d * p.itemsize, kv, kv) for x in ("k", "v")]
     found += [
-        stays(how, "load", "q", met * d * p.itemsize, q_rows * d * p.itemsize, resident),
-        stays(how, "load", "o_fp32", (rows + met) * d * FP32, 0, resident),
-        *(stays(how, "load", x, (rows + met) * FP32, 0, resident) for x in ("l", "m")),
+        r.load("q", d * p.itemsize, heads), r.load_again("o_fp32", d * FP32, heads),
+        r.load_again("l", FP32, heads), r.load_again("m", FP32, heads),
         stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32),
     ]  # fmt: skip
     # a score: scale, max, subtract, exp, sum; a row at each visit: 2 exps, 8 more; an element of O: 4
@@ -140,7 +139,7 @@ def fa2_forward(p, how):
     """Query blocks outside: each stays on chip until it has met its keys (FlashAttention-2, Algorithm 1)."""
     t, (rows, _, _), heads, d = Tiles(p), sizes(p), p.B * p.Hq, p.D
     keys = t.loaded(how.tma)
-    kv = shared_reads(p, how, keys)
+    kv = shared_reads(p, how, keys, own=2)  # q and o
     found = [stream("load", "q", rows * d * p.itemsize), kv("k"), kv("v")]
     found += [stream("store", "o", rows * d * p.itemsize), stream("store", "lse", rows * FP32)]
     # a score: scale, max, subtract, exp, sum; a row at each visit: 1 exp, 4 more, d products; d divisions
@@ -164,10 +163,12 @@ def decode(p, how):
             read += max(min(end, seen) - start, 0)
             scores += size * max(min(end, seen) - start, 0)
     heads = p.B * p.Hkv
-    cache = heads * p.Nk * d * p.itemsize
     found = [stream("load", "cache_lengths", heads * blocks * splits * 4)]
-    found += [stays(how, "load", "q", splits * rows * d * p.itemsize, rows * d * p.itemsize, 0)]
-    found += [stays(how, "load", x, heads * read * d * p.itemsize, cache, 0) for x in ("k", "v")]
+    q = rows * d * p.itemsize
+    found += [Flow("load", "q", splits * q, q, q)]
+    read *= heads * d * p.itemsize
+    cache = min(heads * p.Nk * d * p.itemsize, read)
+    found += [Flow("load", x, read, cache, cache) for x in ("k", "v")]
     extra = rows * FP32
     if splits > 1:
         parts = splits * rows * FP32
@@ -190,25 +191,76 @@ def if_fits(how, op, tensor, nbytes):
     return Flow(op, tensor, nbytes, 0, 0 if 2 * nbytes <= how.l2_bytes else nbytes)
 
 
-def stays(how, op, tensor, nbytes, once, resident):
-    """What programs come back to at every round: `resident` bytes, of all programs in flight."""
-    once = min(once, nbytes)
-    return Flow(op, tensor, nbytes, once, once if resident <= how.l2_bytes else nbytes)
+class Rounds:
+    """FlashAttention-1's rounds over a head's rows, one for each key block: which rows are still in L2?
+
+    `in_flight` heads go round at the same time, with `row_bytes` for each row. They are loops, out of
+    step with each other, to which an L2 does not answer like a strict LRU (where nothing is found as soon as
+    the loop is a little too long): see `missing`.
+    """
+
+    def __init__(self, tiles, how, in_flight, row_bytes):
+        steps = [0] * (tiles.key_blocks + 1)
+        for rows, last in zip(tiles.rows, tiles.last, strict=True):
+            steps[0] += rows
+            steps[last] -= rows
+        at = list(itertools.accumulate(steps))[: tiles.key_blocks]  # rows that each key block meets
+
+        def lost_of(rows):
+            return rows * missing(in_flight * rows * row_bytes, how.l2_bytes)
+
+        lost = list(map(lost_of, at))
+        self.rows, self.met, self.first = tiles.p.Nq, sum(at), sum(at[:1])
+        self.again, self.all_rounds = sum(lost[1:]), sum(lost)
+        self.after = lost_of(self.rows)
+
+    def load(self, tensor, width, heads):
+        """An input, `width` bytes a row: from HBM in the first round."""
+        once = heads * self.first * width
+        return Flow("load", tensor, heads * self.met * width, once, once + round(heads * self.again * width))
+
+    def store(self, tensor, width, heads):
+        """A running result: zeroed, then stored in every round."""
+        once, asked = heads * self.rows * width, heads * (self.rows + self.met) * width
+        return Flow("store", tensor, asked, once, once + round(heads * self.again * width))
+
+    def load_again(self, tensor, width, heads):
+        """A running result, loaded in every round and once more at the end."""
+        asked = heads * (self.rows + self.met) * width
+        return Flow("load", tensor, asked, 0, round(heads * (self.all_rounds + self.after) * width))
 
 
-def trips(how, blocks, heads, head_bytes):
+def missing(loop, room):
+    """The share of a loop over `loop` bytes that is not found in a cache of `room` bytes.
+
+    If the cache throws lines out at random, a line is still there one round later if none of the round's
+    misses has hit it: 1 - m = exp(-m loop / room).
+    """
+    if loop <= room:
+        return 0.0
+    if room <= 0:
+        return 1.0
+    m = 1.0
+    for _ in range(100):
+        m = 1 - math.exp(-m * loop / room)
+    return m
+
+
+def trips(how, blocks, heads, head_bytes, own_bytes):
     """How often the `head_bytes` that all `blocks` programs of a head read come from HBM, for all heads.
 
     Programs are numbered head by head and run in waves. A wave reads what its heads need once. A head that
-    the wave before has read, too, is found in L2 as far as not too much else was read since: at share x of
-    the way, what was left of the wave before, (1 - x) of it, and x of this wave.
+    the wave before has read, too, is found in L2 as far as not too much else was moved since: at share x of
+    the way, what was left of the wave before, (1 - x) of it, x of this wave, and the `own_bytes` of each of
+    the wave's programs, which nobody else needs.
     """
     programs, total, before = blocks * heads, 0.0, 0
     for first in range(0, programs, how.in_flight):
         last = min(first + how.in_flight, programs) - 1
         touched = last // blocks - first // blocks + 1
         carried_on = first % blocks > 0
-        total += touched - carried_on * _share_found(before * head_bytes, touched * head_bytes, how.l2_bytes)
+        room = how.l2_bytes - (last - first + 1) * own_bytes
+        total += touched - carried_on * _share_found(before * head_bytes, touched * head_bytes, room)
         before = touched
     return total
 
@@ -222,10 +274,14 @@ def _share_found(start, end, room):
     return (room - min(start, end)) / abs(end - start)
 
 
-def shared_reads(p, how, keys):
-    """K and V as read by programs of query blocks, which come head by head; keys[i] rows by block i."""
+def shared_reads(p, how, keys, own):
+    """K and V as read by programs of query blocks, which come head by head; keys[i] rows by block i.
+
+    `own`: how many tensors like Q a program moves for itself.
+    """
     seen = max(keys, default=0) * p.D * p.itemsize
-    times = trips(how, len(keys) * (p.Hq // p.Hkv), p.B * p.Hkv, 2 * seen)  # K and V
+    own_bytes = own * min(p.block_q, p.Nq) * p.D * p.itemsize
+    times = trips(how, len(keys) * (p.Hq // p.Hkv), p.B * p.Hkv, 2 * seen, own_bytes)  # K and V
 
     def flow(name):
         asked, once = p.B * p.Hq * sum(keys) * p.D * p.itemsize, p.B * p.Hkv * seen

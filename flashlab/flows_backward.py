@@ -4,11 +4,11 @@ from flashlab.flows import (
     FP32,
     Flow,
     Pass,
+    Rounds,
     Tiles,
     if_fits,
     shared_reads,
     sizes,
-    stays,
     stream,
     trips,
 )
@@ -34,13 +34,11 @@ def fa1_backward(p, how):
     t, (rows, keys, _), heads, d = Tiles(p), sizes(p), p.B * p.Hq, p.D
     met, e = heads * t.rows_met, p.itemsize
     group = p.Hq // p.Hkv
-    resident = min(how.in_flight, p.B * p.Hkv) * group * p.Nq * (d * (3 * e + FP32) + FP32)
-    q_rows = heads * sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
-    found = [stays(how, "store", "dq_fp32", (rows + met) * d * FP32, rows * d * FP32, resident)]
-    found += [stream("load", x, keys * d * e) for x in ("k", "v")]
-    found += [stays(how, "load", x, met * d * e, q_rows * d * e, resident) for x in ("q", "o", "do")]
-    found += [stays(how, "load", "dq_fp32", (rows + met) * d * FP32, 0, resident)]
-    found += [stays(how, "load", "lse", met * FP32, q_rows * FP32, resident)]
+    in_flight = min(how.in_flight, p.B * p.Hkv) * group
+    r = Rounds(t, how, in_flight, d * (3 * e + FP32) + FP32)
+    found = [r.store("dq_fp32", d * FP32, heads), *(stream("load", x, keys * d * e) for x in ("k", "v"))]
+    found += [*(r.load(x, d * e, heads) for x in ("q", "o", "do")), r.load("lse", FP32, heads)]
+    found += [r.load_again("dq_fp32", d * FP32, heads)]
     found += [stream("store", x, keys * d * e) for x in ("dk", "dv")] + [stream("store", "dq", rows * d * e)]
     # a score: scale, subtract, exp, subtract, product; a row at each visit: delta again (2 d)
     scores = heads * t.elements
@@ -61,7 +59,8 @@ def fa2_dkdv(p, how):
     met, e, group = heads * t.rows_met, p.itemsize, p.Hq // p.Hkv
     q_rows = sum(r for r, n in zip(t.rows, t.last, strict=True) if n)
     head_bytes = group * q_rows * (2 * d * e + 2 * FP32)
-    times = trips(how, t.key_blocks, p.B * p.Hkv, head_bytes)
+    own_bytes = 4 * min(p.block_k, p.Nk) * d * e  # k, v, dk and dv
+    times = trips(how, t.key_blocks, p.B * p.Hkv, head_bytes, own_bytes)
 
     def rows_of(name, width):
         asked, n = met * width, group * q_rows * width
@@ -80,7 +79,7 @@ def fa2_dq(p, how):
     """dQ in a pass of its own: a program for each query block meets its key blocks once more."""
     t, (rows, _, _), heads, d = Tiles(p), sizes(p), p.B * p.Hq, p.D
     keys = t.loaded(how.tma)
-    kv = shared_reads(p, how, keys)
+    kv = shared_reads(p, how, keys, own=3)  # q, do and dq
     found = [stream("load", x, rows * d * p.itemsize) for x in ("q", "do")]
     found += [stream("load", x, rows * FP32) for x in ("lse", "delta")] + [kv("k"), kv("v")]
     found += [stream("store", "dq", rows * d * p.itemsize)]

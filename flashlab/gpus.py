@@ -6,7 +6,8 @@ Every function that takes a GPU takes a name of `ALL` or a GPU.
 Peaks are dense (no 2:4 sparsity) at the boost clock; float32 is not tensor core work. A chip reaches 60-75 %
 of them in large matrix products. `exp_rate` is 16 exponentials per clock and SM (CUDA C++ Programming Guide,
 throughput of native arithmetic instructions, compute capability 7.0 to 9.0; FlashAttention-4 says the same of
-10.0).
+10.0). `l2_partitions`: the A100 whitepaper says that each of its two L2 partitions caches data for the SMs
+connected to it; measured on an H200, too, where FA1's 51 MB of running output do not stay in an L2 of 60 MB.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,9 @@ class GPU:
 
     `clock_ghz` boost clock; `shared_per_sm`, `shared_per_program`, `registers_per_sm`, `l2_bytes`,
     `hbm_bytes` in bytes; `hbm_bandwidth` in bytes/s; `peak`: dtype -> dense matrix FLOP/s; `exp_rate` in
-    exponentials/s (None: 16 per clock and SM). `source` says where each number is from, `date` of when it is.
+    exponentials/s (None: 16 per clock and SM). `l2_partitions`: parts of L2 that each cache for the SMs
+    beside them, so that what all SMs read is held once in each. `source`: where each number is from, `date`:
+    of when it is.
     """
 
     name: str
@@ -42,6 +45,7 @@ class GPU:
     max_threads_per_sm: int = 2048
     max_programs_per_sm: int = 32
     registers_per_sm: int = 256 * KB
+    l2_partitions: int = 1
     exp_rate: float | None = None
 
     def __post_init__(self):
@@ -50,6 +54,11 @@ class GPU:
         for name in ("sms", "clock_ghz", "shared_per_sm", "l2_bytes", "hbm_bytes", "hbm_bandwidth"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"expected {name} of {self.name} to be above 0, got {getattr(self, name)!r}")
+
+    @property
+    def l2_shared(self):
+        """Bytes of L2 for data that all SMs read: one partition."""
+        return self.l2_bytes // self.l2_partitions
 
     def peak_of(self, dtype):
         """Matrix FLOP/s for a dtype. Raises ValueError where the GPU has no such units."""
@@ -114,24 +123,24 @@ _LIST = [
     ),
     GPU(
         name="V100", sms=80, clock_ghz=1.53, shared_per_sm=96 * KB, shared_per_program=96 * KB,
-        l2_bytes=6 * MB, hbm_bytes=32 * GB, hbm_bandwidth=900 * GB, peak=_peaks(125, 15.7, bf16=False),
-        compute_capability=(7, 0), date="2018-03",
+        l2_bytes=6 * MB, hbm_bytes=32 * GB, hbm_bandwidth=900 * GB,
+        peak=_peaks(125, 15.7, bf16=False), compute_capability=(7, 0), date="2018-03",
         source="NVIDIA V100 SXM2 datasheet (peaks, memory); NVIDIA Volta architecture whitepaper (SMs, "
         "clock, L2);"
         " " + GUIDE + "7.0",
     ),
     GPU(
         name="A100-40", sms=108, clock_ghz=1.41, shared_per_sm=164 * KB, shared_per_program=163 * KB,
-        l2_bytes=40 * MB, hbm_bytes=40 * GB, hbm_bandwidth=1555 * GB, peak=_peaks(312, 19.5),
-        compute_capability=(8, 0), date="2020-05",
+        l2_bytes=40 * MB, l2_partitions=2, hbm_bytes=40 * GB, hbm_bandwidth=1555 * GB,
+        peak=_peaks(312, 19.5), compute_capability=(8, 0), date="2020-05",
         source="NVIDIA A100 datasheet and Ampere architecture whitepaper (peaks, memory, SMs, clock, "
         "L2); shared memory: NVIDIA Ampere Tuning Guide, occupancy; threads: CUDA C++ "
         "Programming Guide 8.0",
     ),
     GPU(
         name="A100-80", sms=108, clock_ghz=1.41, shared_per_sm=164 * KB, shared_per_program=163 * KB,
-        l2_bytes=40 * MB, hbm_bytes=80 * GB, hbm_bandwidth=2039 * GB, peak=_peaks(312, 19.5),
-        compute_capability=(8, 0), date="2021-06",
+        l2_bytes=40 * MB, l2_partitions=2, hbm_bytes=80 * GB, hbm_bandwidth=2039 * GB,
+        peak=_peaks(312, 19.5), compute_capability=(8, 0), date="2021-06",
         source="NVIDIA A100 80GB SXM datasheet (peaks, memory); Ampere architecture whitepaper (SMs, "
         "clock, L2); shared memory: NVIDIA Ampere Tuning Guide, occupancy; threads: CUDA C++ "
         "Programming Guide 8.0",
@@ -154,8 +163,8 @@ _LIST = [
     ),
     GPU(
         name="H100 SXM", sms=132, clock_ghz=1.83, shared_per_sm=228 * KB, shared_per_program=227 * KB,
-        l2_bytes=50 * MB, hbm_bytes=80 * GB, hbm_bandwidth=3350 * GB, peak=_peaks(989.4, 66.9),
-        compute_capability=(9, 0), date="2023-03",
+        l2_bytes=50 * MB, l2_partitions=2, hbm_bytes=80 * GB, hbm_bandwidth=3350 * GB,
+        peak=_peaks(989.4, 66.9), compute_capability=(9, 0), date="2023-03",
         source="NVIDIA H100 datasheet (peaks, half of the sparse figure; memory); Hopper architecture "
         "whitepaper (SMs, L2); clock: that of the 16-bit peak and of the FlashAttention-3 "
         "paper; shared memory: NVIDIA Hopper Tuning Guide, occupancy; threads: CUDA C++ "
@@ -163,16 +172,16 @@ _LIST = [
     ),
     GPU(
         name="H100 PCIe", sms=114, clock_ghz=1.755, shared_per_sm=228 * KB, shared_per_program=227 * KB,
-        l2_bytes=50 * MB, hbm_bytes=80 * GB, hbm_bandwidth=2000 * GB, peak=_peaks(756, 51.2),
-        compute_capability=(9, 0), date="2023-03",
+        l2_bytes=50 * MB, l2_partitions=2, hbm_bytes=80 * GB, hbm_bandwidth=2000 * GB,
+        peak=_peaks(756, 51.2), compute_capability=(9, 0), date="2023-03",
         source="NVIDIA H100 datasheet (peaks, half of the sparse figure; memory); Hopper architecture "
         "whitepaper (SMs, clock, L2); shared memory: NVIDIA Hopper Tuning Guide, occupancy; "
         "threads: CUDA C++ Programming Guide 9.0",
     ),
     GPU(
         name="H200", sms=132, clock_ghz=1.83, shared_per_sm=228 * KB, shared_per_program=227 * KB,
-        l2_bytes=60 * MB, hbm_bytes=141 * GB, hbm_bandwidth=4800 * GB, peak=_peaks(989.5, 66.9),
-        compute_capability=(9, 0), date="2026-11",
+        l2_bytes=60 * MB, l2_partitions=2, hbm_bytes=141 * GB, hbm_bandwidth=4800 * GB,
+        peak=_peaks(989.5, 66.9), compute_capability=(9, 0), date="2026-11",
         source="NVIDIA H200 datasheet (peaks, half of the sparse figure; memory; November 2023); SMs, "
         "L2, shared memory: read from the driver of the machine on which this course's "
         "measurements were made (November 2026; a copy reaches 4.24 TB/s there, a matrix "
@@ -181,8 +190,8 @@ _LIST = [
     ),
     GPU(
         name="B200", sms=148, clock_ghz=1.85, shared_per_sm=228 * KB, shared_per_program=227 * KB,
-        l2_bytes=126 * MB, hbm_bytes=180 * GB, hbm_bandwidth=8000 * GB, peak=_peaks(2250, 75),
-        compute_capability=(10, 0), date="2024-11",
+        l2_bytes=126 * MB, l2_partitions=2, hbm_bytes=180 * GB, hbm_bandwidth=8000 * GB,
+        peak=_peaks(2250, 75), compute_capability=(10, 0), date="2024-11",
         source="NVIDIA DGX B200 and HGX B200 datasheets, one of eight GPUs (peaks, half of the sparse "
         "figure; memory); SMs, clock, L2: as the driver reports them, published by users, not "
         "checked here;"

@@ -110,7 +110,7 @@ def traffic(
     if level == "hbm" and l2_bytes is None:
         if gpu is None:
             raise ValueError('level "hbm" needs the size of the L2 cache: pass gpu="H200" or l2_bytes=...')
-        l2_bytes = gpu.l2_bytes
+        l2_bytes = gpu.l2_shared
     sms = gpu.sms if gpu else 132
     how = flows.How(in_flight or sms, sms, splits, tma, l2_bytes or 0)
     found, flops, other, exps, extra = [], 0, 0, 0, 0

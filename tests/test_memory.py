@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from flashlab import memory, tiled
+from flashlab.bench import recorded
+from flashlab.flows import missing
 from flashlab.memory import kept, traffic
 from flashlab.problem import CAUSAL, Problem, make_inputs
 from flashlab.trace import Trace
@@ -203,16 +205,63 @@ def test_hbm_sees_at_least_every_input_once_and_no_more_than_was_asked_for(
 
 def test_heads_too_long_for_l2_are_read_again_by_every_wave():
     p = Problem(Hq=2, Nq=65536, D=128, block_q=128)
-    once = 2 * 65536 * 128 * 2
-    large = traffic(p, "fa2", level="hbm", l2_bytes=80 * 2**20)
-    assert large.bytes("load", "k") == once  # K and V of both heads are 67 MB
-    # in 63 MB, the one wave that touches both heads pushes out an eighth of what the next one needs
-    middle = traffic(p, "fa2", level="hbm", gpu="H200")
-    assert 1.05 * once < middle.bytes("load", "k") < 1.15 * once
-    small = traffic(p, "fa2", level="hbm", l2_bytes=30 * 2**20)
-    assert (
-        small.bytes("load", "k") == 9 * once // 2
-    )  # 1024 programs, 132 at a time: 8 waves, one touches both
+    once = 2 * 65536 * 128 * 2  # K of both heads; K and V of one head are as much
+
+    def k_read(megabytes):
+        return traffic(p, "fa2", level="hbm", l2_bytes=megabytes * 2**20).bytes("load", "k")
+
+    assert k_read(100) == once
+    # what the one wave that touches both heads, and its Q and O, leave of the first part of the next head
+    assert once < k_read(65) < k_read(60) < k_read(55) < 2 * once
+    assert k_read(30) == 9 * once // 2  # 1024 programs, 132 at once: 8 waves, one of them touches both heads
+
+
+@pytest.mark.parametrize("loop", [1.01, 1.2, 2.0, 10.0])
+def test_a_cache_that_throws_out_at_random_keeps_a_part_of_a_loop_that_is_too_long(loop):
+    rng, room = np.random.default_rng(0), 400
+    lines, cache, misses, found = round(loop * room), [], [], {}
+    for _ in range(12):
+        misses.append(0)
+        for line in range(lines):
+            if line in found:
+                continue
+            misses[-1] += 1
+            if len(cache) == room:
+                place = int(rng.integers(room))
+                del found[cache[place]]
+                cache[place] = line
+            else:
+                cache.append(line)
+            found[line] = True
+    assert missing(lines, room) == pytest.approx(np.mean(misses[6:]) / lines, abs=0.06)
+    assert missing(room, room) == 0 and missing(1, 0) == 1
+
+
+COUNTERS = [row for record in recorded("traffic") for row in record["rows"] if "counted" in row]
+
+
+def of_row(row, level, **how):
+    c = row["config"]
+    sizes = {name: row[name] for name in ("B", "Hq", "Hkv", "D", "causal")}
+    p = Problem(**sizes, Nq=row["N"], block_q=c[0], block_k=c[1])
+    algorithm, direction = row["kernel"].split()
+    return traffic(p, algorithm, direction, level, gpu="H200", tma=c[4], **how)
+
+
+@pytest.mark.parametrize("row", COUNTERS, ids=lambda r: f"{r['kernel']} N {r['N']} D {r['D']} {r['causal']}")
+def test_the_counters_of_an_h200_saw_what_the_model_predicts(row):
+    sm, hbm = of_row(row, "sm"), of_row(row, "hbm", in_flight=2 * 132)  # two programs on an SM
+    counted = row["counted"]
+    assert counted["sm_read"] == pytest.approx(sm.bytes("load"), rel=0.02)
+    assert counted["sm_write"] == pytest.approx(sm.bytes("store"), rel=0.02)
+    assert counted["dram_read"] >= sum(flow.once for flow in sm.flows if flow.op == "load")
+    thrashes = row["kernel"] == "fa1 forward" and row["D"] == 128  # 51 MB come round and do not stay in L2
+    assert counted["dram_read"] == pytest.approx(hbm.bytes("load"), rel=0.16 if thrashes else 0.1)
+
+
+def test_counters_of_all_kernels_are_kept():
+    assert {row["kernel"] for row in COUNTERS} == {"fa1 forward", "fa2 forward", "fa2 dkdv", "fa2 dq"}
+    assert {row["D"] for row in COUNTERS} == {64, 128} and {row["causal"] for row in COUNTERS} >= {False}
 
 
 def test_work_beside_the_matrix_products_and_memory_beyond_inputs_are_counted():
@@ -285,24 +334,31 @@ def test_kept_refuses_what_cannot_be():
 
 def through_lru(p, l2_bytes, in_flight):
     """Bytes of K and V that an LRU cache of tiles lets through when `in_flight` programs go on tile by tile
-    at one pace: another way to the numbers of level "hbm".
+    at one pace: another way to the numbers of level "hbm". Tiles of Q and O pass through the cache, too.
     """
     tile, blocks = p.block_k * p.D * p.itemsize, -(-p.Nq // p.block_q)
-    waiting = [(h // (p.Hq // p.Hkv), b) for h in range(p.Hq) for b in range(blocks)][::-1]
-    cache, missed, slots = {}, 0, []
+    waiting = [(h // (p.Hq // p.Hkv), h, b) for h in range(p.Hq) for b in range(blocks)][::-1]
+    cache, used, missed, slots = {}, 0, 0, []
+
+    def touch(key, size):
+        nonlocal used
+        hit = cache.pop(key, 0)
+        used += size - hit
+        cache[key] = size
+        while used > l2_bytes:
+            used -= cache.pop(next(iter(cache)))
+        return 0 if hit else size
+
     while waiting or slots:
         while waiting and len(slots) < in_flight:
             slots.append([*waiting.pop(), 0])
+            touch(("q", *slots[-1][1:3]), p.block_q * p.D * p.itemsize)
         for slot in slots:
-            head, _, j = slot
-            for name in "kv":
-                hit = cache.pop((name, head, j), None)
-                cache[name, head, j] = True
-                missed += 0 if hit else tile
-                if len(cache) * tile > l2_bytes:
-                    del cache[next(iter(cache))]
-            slot[2] += 1
-        slots = [s for s in slots if s[2] * p.block_k < p.Nk]
+            missed += sum(touch((name, slot[0], slot[3]), tile) for name in "kv")
+            slot[3] += 1
+            if slot[3] * p.block_k >= p.Nk:
+                touch(("o", *slot[1:3]), p.block_q * p.D * p.itemsize)
+        slots = [s for s in slots if s[3] * p.block_k < p.Nk]
     return missed
 
 

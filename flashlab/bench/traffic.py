@@ -75,7 +75,7 @@ def launch_case(case, device="cuda"):
 
 
 def predict(case, block_q, block_k, l2_bytes, sms, tma=True):
-    """What the model says: bytes loaded and stored by the SMs, and through an L2 of that size."""
+    """What the model says: bytes loaded and stored by the SMs, and through an L2 with room for `l2_bytes`."""
     algorithm, direction = KERNELS[case["kernel"]][0]
     sizes = {name: case[name] for name in ("B", "Hq", "Hkv", "D", "causal")}
     problem = Problem(**sizes, Nq=case["N"], dtype="float16", block_q=block_q, block_k=block_k)
@@ -196,14 +196,14 @@ def compile_first(count, limit_s=240):
 
 def run(say=print):
     """Profile every case; yields one dict a case, or one with "error" that says why there is none."""
-    import torch
+    from flashlab.bench.schedule import this_gpu
 
     ncu = find_ncu()
     if ncu is None:
         say("NVIDIA Nsight Compute (ncu) was not found: the recorded run stands in")
         yield dict(error="ncu not found")
         return
-    which, props = cases(), torch.cuda.get_device_properties(0)
+    which, gpu = cases(), this_gpu()
     try:
         compile_first(len(which))
         text, unknown = profile(ncu, METRICS)
@@ -221,9 +221,9 @@ def run(say=print):
         return
     for case, (_, values) in zip(which, measured, strict=True):
         config = config_of(case)
-        sizes = config.block_q, config.block_k, props.L2_cache_size, props.multi_processor_count, config.tma
+        sizes = config.block_q, config.block_k, gpu.l2_shared, gpu.sms, config.tma
         predicted = predict(case, *sizes)
-        predicted["l2_bytes"] = props.L2_cache_size
+        predicted["l2_bytes"] = gpu.l2_bytes
         row = compare(case, {key: values.get(name) for key, name in METRICS.items()}, predicted)
         say(line(row))
         yield row | dict(config=list(config))
