@@ -22,20 +22,25 @@ def test_a_calibration_is_found_again_from_the_times_that_it_predicts(algorithm,
 @pytest.mark.parametrize("algorithm", ["fa1", "fa2"])
 @pytest.mark.parametrize("per_sm", [1, 2, 3, 4])
 @pytest.mark.parametrize("config", [(64, 128), (128, 128), (128, 64), (64, 64)])
-def test_calibration_launches_fill_the_slots_in_whole_waves_and_are_no_cases(algorithm, per_sm, config):
+def test_calibration_launches_put_one_program_on_an_sm_or_fill_all_slots_and_are_no_cases(
+    algorithm, per_sm, config
+):
+    if algorithm == "fa1" and config != (64, 64):
+        return  # FA1 ships with tiles of 64 x 64
     sizes = schedule.calibration_sizes(algorithm, per_sm, 132, config)
-    for heads, n in sizes:
-        assert n % config[0] == n % config[1] == 0 or heads == 1
-    full = [schedule.program_steps(algorithm, *size, config)[2] for size in sizes]
-    assert full[0] % (132 * per_sm) == full[1] % (132 * per_sm) == 0 and full[2] == 132
-    measured = {(h, schedule.length(h)) for h in schedule.HEADS}
-    assert algorithm == "fa2" or not measured & set(sizes[1:])
+    programs = [schedule.program_steps(algorithm, *size, config)[2] for size in sizes]
+    assert max(programs[:2]) <= 132 and programs[2] % (132 * per_sm) == 0
+    assert not set(sizes) & {(h, schedule.length(algorithm, h)) for h in schedule.HEADS}
+    if algorithm == "fa1":
+        assert all(heads * n <= 1.1 * schedule.TOKENS["fa1"] for heads, n in sizes)  # nothing leaves L2
 
 
-def test_all_cases_move_about_the_same_tokens():
-    for heads in (*schedule.HEADS, *schedule.CAUSAL_HEADS):
-        assert heads * schedule.length(heads) == pytest.approx(schedule.TOKENS, rel=0.05)
-    assert schedule.length(132) == schedule.length(133)
+@pytest.mark.parametrize("algorithm", ["fa1", "fa2"])
+def test_all_cases_move_about_the_same_tokens(algorithm):
+    for heads in schedule.HEADS:
+        tokens = heads * schedule.length(algorithm, heads)
+        assert tokens == pytest.approx(schedule.TOKENS[algorithm], rel=0.1)
+    assert schedule.length(algorithm, 132) == schedule.length(algorithm, 133)
 
 
 def test_ratios_are_to_the_reference_row_and_15_percent_is_the_goal():
@@ -49,8 +54,8 @@ def test_ratios_are_to_the_reference_row_and_15_percent_is_the_goal():
 def test_fa1_is_predicted_to_lose_most_where_there_are_few_heads():
     found = schedule.Calibration(1e-3, 0.6, 0.5)
     cost = {
-        h: schedule.predict("fa1", h, schedule.length(h), (64, 64), H200, 2, found)
-        / schedule.predict("fa2", h, schedule.length(h), (64, 64), H200, 2, found)
+        h: schedule.predict("fa1", h, schedule.length("fa1", h), (64, 64), H200, 2, found)
+        / schedule.predict("fa2", h, schedule.length("fa1", h), (64, 64), H200, 2, found)
         for h in schedule.HEADS
     }
     assert cost[4] > 20 > cost[16] > 5 > cost[264] > 0.9

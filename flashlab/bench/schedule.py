@@ -3,17 +3,17 @@
 B * H * N is fixed, so that all cases move the same tokens: FA1's grid has B * H programs, FA2's B * H * N /
 block_q. Under a causal mask FA2's blocks are started in three orders. Three launches that are no cases
 calibrate each kernel: the time of a tile step, what a program costs beside its tiles, and how fast an SM is
-with one program only. Everything else is predicted from these.
+with one program only. Everything else is predicted from these. Launches are timed inside CUDA graphs, because
+a short kernel takes less time than the host needs to launch it.
 """
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 from flashlab import gpus, schedule
 from flashlab.problem import Problem
 
-TOKENS = 98304  # B * H * N: FA1's running output then fits into the L2 of an H200
+TOKENS = {"fa1": 73728, "fa2": 393216}  # B * H * N; what FA1 goes round on must fit into half of an H200's L2
 HEADS = (4, 16, 132, 133, 264)
 CAUSAL_HEADS = (4, 16, 64)
 D = 64
@@ -30,9 +30,10 @@ class Calibration(NamedTuple):
     overhead: float
 
 
-def length(heads, multiple=128):
-    """N for `heads` heads: TOKENS / heads, rounded to a multiple of the block sizes."""
-    return max(round(TOKENS / heads / multiple), 1) * multiple
+def length(algorithm, heads):
+    """N for `heads` heads: their share of the tokens, rounded to whole blocks."""
+    multiple = 64 if algorithm == "fa1" else 128
+    return max(round(TOKENS[algorithm] / heads / multiple), 1) * multiple
 
 
 def problem_of(algorithm, heads, n, config, causal=False):
@@ -41,40 +42,37 @@ def problem_of(algorithm, heads, n, config, causal=False):
 
 
 def calibration_sizes(algorithm, per_sm, sms, config):
-    """[(heads, N), ...]: two launches that fill all slots evenly, a shorter and a longer one, and one with
-    one program on an SM.
+    """[(heads, N), ...]: two launches of one program on an SM, short and long, and one that fills all slots
+    evenly.
     """
-    block_q, block_k = config[:2]
     if algorithm == "fa1":
-        return [(sms * per_sm, 768), (sms * per_sm, 1536), (sms, 1536)]
-    blocks = math.lcm(12, 2 * block_k // math.gcd(block_q, 2 * block_k))
-    heads = sms * per_sm * 4 // math.gcd(sms * per_sm * 4, blocks)
-    unit = blocks * block_q
-    return [(heads, unit), (heads, 4 * unit), (1, sms * block_q)]
+        fit = int(0.8 * TOKENS["fa1"]) // (sms * per_sm) // 64 * 64
+        return [(32, 576), (32, 2304), (sms * per_sm, max(fit, 64))]
+    return [(2, sms // 2 * config[0]), (1, sms * config[0]), (sms * per_sm, 20 * max(config[:2]))]
 
 
 def program_steps(algorithm, heads, n, config):
     """(tile steps of a program, what its overhead is counted in, programs), all seeing all keys."""
-    queries, keys = math.ceil(n / config[0]), math.ceil(n / config[1])
+    queries, keys = -(-n // config[0]), -(-n // config[1])
     return (queries * keys, queries, heads) if algorithm == "fa1" else (keys, 1, heads * queries)
 
 
 def calibrate(algorithm, per_sm, sms, config, milliseconds):
     """The `Calibration` from the three times of `calibration_sizes`."""
     sizes = calibration_sizes(algorithm, per_sm, sms, config)
-    (w1, u1, n1), (w2, u2, n2), (w3, u3, _) = (program_steps(algorithm, *s, config) for s in sizes)
+    (w1, u1, _), (w2, u2, _), (w3, u3, n3) = (program_steps(algorithm, *s, config) for s in sizes)
     t1, t2, t3 = milliseconds
-    # a full SM takes programs_per_sm * (w + overhead * u) * step for each of its full waves
-    each1, each2 = t1 / (n1 / sms) / u1, t2 / (n2 / sms) / u2
-    step = (each2 - each1) / (w2 / u2 - w1 / u1)
-    overhead = max(each1 / step - w1 / u1, 0.0)
-    alone = (w3 + overhead * u3) * step / t3
-    return Calibration(step, min(max(alone, 1 / per_sm), 1.0), overhead)
+    # one program on an SM: (w + overhead * u) * step / alone
+    step_alone = (t2 / u2 - t1 / u1) / (w2 / u2 - w1 / u1)
+    overhead = max(t1 / u1 / step_alone - w1 / u1, 0.0)
+    # a full SM: that many programs share it, wave after wave
+    step = t3 / (n3 / sms) / (w3 + overhead * u3)
+    return Calibration(step, min(max(step / step_alone, 1 / per_sm), 1.0), overhead)
 
 
 def predict(algorithm, heads, n, config, gpu, per_sm, found, causal=False, order=None):
     """Milliseconds of a case, from a calibration."""
-    queries = math.ceil(n / config[0]) if algorithm == "fa1" else 1
+    queries = -(-n // config[0]) if algorithm == "fa1" else 1
     timeline = schedule.simulate(
         problem_of(algorithm, heads, n, config, causal), algorithm, gpu, order,
         programs_per_sm=per_sm, alone=found.alone, overhead=found.overhead * queries,
@@ -114,7 +112,7 @@ def run(say=print):
         rows = []
         for heads in CAUSAL_HEADS if causal else HEADS:
             for order in schedule.ORDERS if causal else ("natural",):
-                n = length(heads)
+                n = length(algorithm, heads)
                 ms = measure(algorithm, heads, n, config, causal, order)
                 predicted = predict(algorithm, heads, n, config, gpu, per_sm, found, causal, order)
                 rows.append(head | dict(heads=heads, N=n, order=order, ms=ms, predicted_ms=predicted))
@@ -181,16 +179,14 @@ def measure(algorithm, heads, n, config, causal=False, order="natural"):
     """Median milliseconds of one launch, checked against the shipped order before its time counts."""
     import torch
 
-    from flashlab.bench.timing import time_cuda
+    from flashlab.bench.timing import time_graph
 
     q, k, v = inputs(heads, n)
     if order != "reversed" and algorithm == "fa2":
         got, want = (attend(algorithm, q, k, v, config, causal, o)[0] for o in (order, "reversed"))
         if not torch.equal(got, want):
             raise AssertionError(f"the order {order} changes results")
-    return time_cuda(
-        lambda: attend(algorithm, q, k, v, config, causal, order), budget_ms=60.0, least=3
-    ).median
+    return time_graph(lambda: attend(algorithm, q, k, v, config, causal, order)).median
 
 
 def line(row):
