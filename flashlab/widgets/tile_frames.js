@@ -159,7 +159,7 @@ export function seek(trace, state, to, touch = () => {}) {
     const [op, , size] = trace.kinds[trace.kind[e]], t = trace.tensor[e], c = trace.cell[e];
     const first = e === 0 || trace.run[e] !== trace.run[e - 1];
     slots.forEach((s, i) => {
-      const gone = first || e > s.until || (op !== "store" && s.how === "store") || (op === "load" && tensors[i].kind === "square" && s.how !== "load");
+      const gone = first || e > s.until || (op === "load" && s.how === "store") || (op === "load" && tensors[i].kind === "square" && s.how !== "load");
       if (gone && s.cell >= 0) slots[i] = EMPTY;
     });
     if (op === "load") {

@@ -21,6 +21,21 @@ function canvas2d(node, w, h) {
   return c;
 }
 
+// All players of a page that play: first each paints its canvases, then each changes the page. Text on a canvas waits
+// for the page's layout, which would otherwise be done anew for each player in each frame.
+const film = (globalThis[Symbol.for("flashlab.film")] ??= { players: new Set(), running: 0 });
+function roll(now) {
+  const before = [...film.players];
+  for (const one of before) one.paint(now);
+  for (const one of before) one.page();
+  film.running = film.players.size ? requestAnimationFrame(roll) : 0;
+}
+
+function write(c, words, x, y, colour, align = "left", most = 0) {
+  ((c.globalAlpha = 1), (c.fillStyle = colour), (c.textAlign = align));
+  c.fillText(words, x, y, ...(most && words.length > 8 ? [most] : [])); // a limit of width costs time
+}
+
 // One player: its trace, its state, its two canvases.
 function stage(section, trace, name, s, most) {
   const $ = (q) => section.querySelector(q), state = begin(trace);
@@ -49,7 +64,7 @@ function stage(section, trace, name, s, most) {
       base.globalAlpha = 1;
       ((base.fillStyle = ink.card), base.fillRect(0, y, W, h));
       ((base.strokeStyle = ink.line), base.strokeRect(0.5, y + 0.5, W - 1, h - 1));
-      ((base.fillStyle = ink.ink), (base.textAlign = "left"), (base.font = `600 ${FONT}`), base.fillText(label, PAD, y + 18), (base.font = FONT));
+      ((base.font = `600 ${FONT}`), write(base, label, PAD, y + 18, ink.ink), (base.font = FONT));
     };
     card(0, chip.top - 8, s[section.dataset.level === "hbm" ? "memory_l2" : "memory"]);
     card(chip.top, H - chip.top, s.chip);
@@ -62,8 +77,7 @@ function stage(section, trace, name, s, most) {
       base.setLineDash(ghost ? [4, 3] : []);
       base.strokeRect(b.x - 1.5, b.y - 1.5, b.xs.at(-1) - b.x + 2, b.ys.at(-1) - b.y + 2);
       base.setLineDash([]);
-      ((base.fillStyle = ghost ? ink.soft : ink.ink), (base.textAlign = b.label.align));
-      label.forEach((text, i) => base.fillText(text, b.label.x, b.label.y - (label.length - 1 - i) * (LINE - 2)));
+      label.forEach((text, i) => write(base, text, b.label.x, b.label.y - (label.length - 1 - i) * (LINE - 2), ghost ? ink.soft : ink.ink, b.label.align));
     }
   }
   const middle = ([x, y, w, h]) => [x + w / 2, y + h / 2];
@@ -85,10 +99,9 @@ function stage(section, trace, name, s, most) {
     if (full && colour !== "page") ((base.globalAlpha = 0.35), (base.fillStyle = ink[colour]), base.fillRect(b.x, b.y, b.w, b.h), (base.globalAlpha = 1));
     base.fillStyle = edge;
     for (const r of [[b.x, b.y, b.w, 1], [b.x, b.y + b.h - 1, b.w, 1], [b.x, b.y, 1, b.h], [b.x + b.w - 1, b.y, 1, b.h]]) base.fillRect(...r);
-    ((base.textAlign = "center"), (base.fillStyle = full ? ink.ink : ink.soft));
-    const name = lines(t.name)[0], label = full ? `${name} ${tileName(t, slot.cell)}` : name; // a limit of width costs time
-    base.fillText(label, b.x + b.w / 2, b.y + (full ? 17 : 25), ...(label.length > 8 ? [b.w - 4] : []));
-    if (full) base.fillText(s[`how_${how}`] ?? "", b.x + b.w / 2, b.y + 33);
+    const name = lines(t.name)[0], label = full ? `${name} ${tileName(t, slot.cell)}` : name;
+    write(base, label, b.x + b.w / 2, b.y + (full ? 17 : 25), full ? ink.ink : ink.soft, "center", b.w - 4);
+    if (full) write(base, s[`how_${how}`] ?? "", b.x + b.w / 2, b.y + 33, ink.ink, "center", b.w - 4);
   }
   function draw(latest = state.at - 1, readable = true) { // latest: the event of which the words speak
     top.clearRect(0, 0, W, H);
@@ -150,7 +163,7 @@ function render({ model, el }) {
   const order = [...new Set(traces.flatMap((t) => t.tensors.filter((x) => x.place !== "chip").map((x) => x.name)))].sort((a, b) => rankOf(a) - rankOf(b));
   const hasL2 = given.every((g) => g.hbm) && l2.size;
   let sync = model.get("sync"), p = model.get("position"), level = hasL2 ? model.get("level") : "sm", committed = p;
-  let playing = false, table = false, raf = 0, before = 0, W = 0, ink = {}, told = 0, turn = 0, frames = 0, speed = 1, fresh = true;
+  let playing = false, table = false, timer = 0, before = 0, W = 0, ink = {}, told = 0, turn = 0, frames = 0, speed = 1, fresh = true;
   const last = () => (sync === "step" ? Math.max(...traces.map((t) => t.n)) : Math.max(...traces.map((t) => t.total[t.n])));
 
   root.innerHTML = `
@@ -198,17 +211,16 @@ function render({ model, el }) {
       const t = trace.index.get(name), y = r * ROW, x = trace.tensors[t], moved = t === undefined ? 0 : ends[i].read[t] + ends[i].written[t];
       const now = moved ? state.read[t] + state.written[t] : 0, number = bytes(behind(i, name, now));
       if (looks[r] === now) return;
-      ((c.globalAlpha = 1), (c.fillStyle = moved ? ink.ink : ink.soft), (c.textAlign = "left"));
-      if (looks[r] === undefined) c.fillText(pretty(name), 0, y + 13);
+      if (looks[r] === undefined) write(c, pretty(name), 0, y + 13, moved ? ink.ink : ink.soft);
       c.clearRect(from - 2, y, W, ROW);
       looks[r] = now;
-      if (!moved) return c.fillText(x?.place === "ghost" ? fill(s.never, { tensor: pretty(name) }) : "–", from, y + 13);
+      if (!moved) return write(c, x?.place === "ghost" ? fill(s.never, { tensor: pretty(name) }) : "–", from, y + 13, ink.soft);
       const long = (b) => (behind(i, name, b) / scale) * (to - from), a = long(state.read[t]), b = long(state.written[t]);
       ((c.globalAlpha = 0.22), (c.fillStyle = ink.read), c.fillRect(from, y + 3, long(ends[i].read[t]), 12));
       ((c.fillStyle = ink.write), c.fillRect(from + long(ends[i].read[t]), y + 3, Math.max(1, long(ends[i].written[t])), 12));
       ((c.globalAlpha = 1), (c.fillStyle = ink.read), c.fillRect(from, y + 3, a, 12));
       ((c.fillStyle = ink.write), c.fillRect(from + a, y + 3, b, 12));
-      ((c.fillStyle = ink.ink), (c.textAlign = "right"), c.fillText(number, W, y + 13));
+      write(c, number, W, y + 13, ink.ink, "right");
     });
   }
   const latest = (trace, n) => (sync === "bytes" ? lastMove(trace, n) : n - 1);
@@ -217,19 +229,23 @@ function render({ model, el }) {
     parts[i].now.textContent = said;
     if (all) parts[i].picture.setAttribute("aria-label", fill(s.picture, { name: nameOf(i), now: parts[i].text, sentence: said }));
   }
-  function draw() {
+  let tellers = [];
+  function paint() {
     const time = performance.now(), due = !playing || time - told > 150 / stages.length;
     frames++;
     if (due) ((told = time), (turn = (turn + 1) % stages.length));
-    const tellers = stages.map((_, i) => i).filter((i) => !playing || (due && i === turn)); // in turn: nobody reads faster
-    stages.forEach((one, i) => { // first all that is painted, then the page: text on a canvas waits for the page's layout
+    tellers = stages.map((_, i) => i).filter((i) => !playing || (due && i === turn)); // in turn: nobody reads faster
+    stages.forEach((one, i) => {
       const n = sync === "bytes" ? eventsAt(one.trace, p) : Math.min(one.trace.n, Math.floor(p));
       one.show(n, latest(one.trace, n), !playing || frames % 6 === (2 * i) % 6);
     });
     tellers.forEach(drawBars);
+  }
+  function page() {
     stages.forEach((one, i) => {
+      if (playing && frames % 3 !== i % 3) return;
       const now = sum(i, one.state.read, one.state.written), text = fill(s.of, { now: bytes(now), all: bytes(finals[i]) });
-      if (parts[i].text !== text && (!playing || frames % 3 === i % 3)) parts[i].count.textContent = parts[i].text = text;
+      if (parts[i].text !== text) parts[i].count.textContent = parts[i].text = text;
       parts[i].sofar.style.transform = `scaleX(${now / Math.max(...finals)})`;
     });
     tellers.forEach((i) => tell(i, !playing));
@@ -239,6 +255,7 @@ function render({ model, el }) {
     $("[data-do=home]").disabled = $("[data-do=back]").disabled = p <= 0;
     $("[data-do=end]").disabled = $("[data-do=forward]").disabled = p >= last();
   }
+  const draw = () => (paint(), page());
   function resize(force) {
     const w = Math.floor($(".stage").getBoundingClientRect().width);
     if (!w || (w === W && !force)) return;
@@ -271,30 +288,30 @@ function render({ model, el }) {
     if (p !== committed) (model.set("position", (committed = p)), model.save_changes());
   };
   const jump = (to) => ((p = Math.max(0, Math.min(last(), to))), draw());
+  const reel = { paint: advance, page: () => (ended ? play(false) : page()) };
+  let ended = false, whole = 1;
+  function advance(now) {
+    p = Math.min(last(), p + (last() * speed * Math.min(100, Math.max(0, now - before))) / whole);
+    ((before = now), (ended = p >= last()));
+    if (!ended) paint();
+  }
+  function leap() { // reduced motion: twenty pictures instead of a film
+    p = Math.min(last(), p + last() / 20);
+    if (p >= last()) return play(false);
+    draw();
+    timer = setTimeout(leap, 1000 / speed);
+  }
   function play(on, tell = true) {
     playing = on;
-    cancelAnimationFrame(raf);
+    (film.players.delete(reel), clearTimeout(timer));
     $("[data-do=play]").innerHTML = `${ICONS[on ? "pause" : "play"]}<span>${esc(s[on ? "pause" : "play"])}</span>`;
     if (!on) return draw(), tell && ((p = Math.round(p)), commit());
     if (p >= last() || fresh) p = 0;
-    fresh = false;
-    before = performance.now();
-    const events = Math.max(...traces.map((t) => t.n)), whole = 1000 * Math.max(6, Math.min(30, 0.5 * events)); // ms at speed 1
-    const frame = (now) => {
-      const dt = Math.min(100, Math.max(0, now - before));
-      p = Math.min(last(), p + (last() * speed * dt) / whole);
-      before = now;
-      if (p >= last()) return play(false);
-      draw();
-      raf = requestAnimationFrame(frame);
-    };
-    const leap = () => { // reduced motion: twenty pictures instead of a film
-      p = Math.min(last(), p + last() / 20);
-      if (p >= last()) return play(false);
-      draw();
-      raf = requestAnimationFrame(() => setTimeout(() => playing && leap(), 1000 / speed));
-    };
-    still.matches ? leap() : (raf = requestAnimationFrame(frame));
+    (fresh = false), (before = performance.now());
+    whole = 1000 * Math.max(6, Math.min(30, 0.5 * Math.max(...traces.map((t) => t.n)))); // ms at speed 1
+    if (still.matches) return leap();
+    film.players.add(reel);
+    film.running ||= requestAnimationFrame(roll);
   }
   const halt = () => (playing && play(false, false), (fresh = false));
   const step = (way) => (halt(), jump(nextPosition(traces, sync, p, way)), commit());
@@ -340,7 +357,7 @@ function render({ model, el }) {
   for (const node of [document.documentElement, document.body]) theme.observe(node, { attributeFilter: ["data-jp-theme-light", "class"] });
   (measure(), resize(true));
   return () => {
-    (cancelAnimationFrame(raf), (playing = false), size.disconnect(), theme.disconnect(), darkness.removeEventListener("change", repaint));
+    (film.players.delete(reel), clearTimeout(timer), (playing = false), size.disconnect(), theme.disconnect(), darkness.removeEventListener("change", repaint));
     (model.off("change:position", heard), root.remove());
   };
 }

@@ -13,16 +13,8 @@ SLOT_MS = 500
 EMPTY = "() => { const next = () => requestAnimationFrame(next); next(); }"
 
 
-def frame_id(page):
-    """Chromium's name of the page's own document, as its trace has it."""
-    session = page.context.new_cdp_session(page)
-    found = session.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
-    session.detach()
-    return found
-
-
-def calls_during(page, seconds):
-    """The trace's events of all requestAnimationFrame callbacks of the browser during `seconds`."""
+def events_during(page, seconds):
+    """The trace's requestAnimationFrame callbacks and paintings of the whole browser during `seconds`."""
     session, events, ended = page.context.browser.new_browser_cdp_session(), [], []
     session.on("Tracing.dataCollected", lambda part: events.extend(part["value"]))
     session.on("Tracing.tracingComplete", lambda _: ended.append(True))
@@ -33,20 +25,27 @@ def calls_during(page, seconds):
     while not ended:
         page.wait_for_timeout(50)
     session.detach()
-    calls = [e for e in events if e["name"] == "FireAnimationFrame" and "tdur" in e]
-    return sorted(calls, key=lambda e: e["ts"])
+    kept = [
+        e for e in events if e["name"] == "PrePaint" or (e["name"] == "FireAnimationFrame" and "tdur" in e)
+    ]
+    return sorted(kept, key=lambda e: e["ts"])
 
 
-def frames(calls):
-    """[start, script] in ms of each frame: its callbacks, those of all documents, count together."""
-    found, seen = [], set()
-    for call in calls:
-        asked = call["args"]["data"]["frame"]
-        if not found or asked in seen:
-            found.append([call["ts"] / 1000, 0.0])
-            seen = set()
-        seen.add(asked)
-        found[-1][1] += call["tdur"] / 1000
+def frames(events):
+    """Lists of [start, script] in ms, one for each process: all callbacks between two paintings of a process
+    are one frame.
+    """
+    found, fresh = {}, {}
+    for event in events:
+        pid = event["pid"]
+        if event["name"] == "PrePaint":
+            fresh[pid] = True
+            continue
+        mine = found.setdefault(pid, [])
+        if fresh.get(pid, True):
+            mine.append([event["ts"] / 1000, 0.0])
+        fresh[pid] = False
+        mine[-1][1] += event["tdur"] / 1000
     return found
 
 
@@ -65,15 +64,22 @@ def gaps_by_slot(drawn):
 
 def too_slow(page, empty_page, tries=5):
     """What is wrong with the frames that `page` draws now, as a sentence; None if nothing is."""
+    empty_page.goto("data:text/html,<title>empty</title>")
+    marked = empty_page.context.new_cdp_session(empty_page)
+    empty = marked.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
     empty_page.evaluate(EMPTY)
-    other, script, gaps = frame_id(empty_page), [], []
+    script, gaps = [], []
     for _ in range(tries):
-        calls = calls_during(page, 2.5)
-        mine = frames([c for c in calls if c["args"]["data"]["frame"] != other])
-        calm = gaps_by_slot(frames([c for c in calls if c["args"]["data"]["frame"] == other]))
-        calm = {slot for slot, x in calm.items() if len(x) > SLOT_MS / EMPTY_MS and p95(x) <= EMPTY_MS}
-        script += [took for _, took in mine]
-        gaps += [gap for slot, x in gaps_by_slot(mine).items() if slot in calm for gap in x]
+        events = events_during(page, 2.5)
+        other = {e["pid"] for e in events if e["args"].get("data", {}).get("frame") == empty}
+        drawn = frames(events)
+        calm = [gaps_by_slot(drawn[pid]) for pid in other]
+        calm = {
+            slot for x in calm for slot, y in x.items() if len(y) > SLOT_MS / EMPTY_MS and p95(y) <= EMPTY_MS
+        }
+        for pid in drawn.keys() - other:
+            script += [took for _, took in drawn[pid]]
+            gaps += [gap for slot, x in gaps_by_slot(drawn[pid]).items() if slot in calm for gap in x]
         if len(script) > 100 and len(gaps) > 60:
             break
     if p95(script) > SCRIPT_MS:
