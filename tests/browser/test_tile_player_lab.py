@@ -2,7 +2,7 @@
 
 import pytest
 from frame_times import too_slow
-from test_tile_player import play_slowly
+from test_tile_player_page import play_slowly
 
 pytestmark = pytest.mark.browser
 
