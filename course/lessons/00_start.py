@@ -114,17 +114,18 @@ fl.check("online_softmax")(wrong)
 # %% [markdown] tags=["fast"]
 # ## 3. Your route (3 min)
 #
-# What is here today: this page, [lesson C, the forward pass and online softmax](03_C.ipynb), and its
-# exercise [online_softmax](../exercises/online_softmax.ipynb). Lessons A (the bottleneck), B (memory), D
-# (backward), E (hardware), F (models) and G (benchmarks) are in preparation. So are the bank of interview
-# questions and the card trainer; what you review now is kept for it.
+# What is here today: this page, [lesson C, the forward pass and online softmax](03_C.ipynb), its exercise
+# [online_softmax](../exercises/online_softmax.ipynb), a [gallery of five widgets](widgets.ipynb) that show
+# tiles, bytes and SMs at work, and a trainer with the first questions of the bank: `flashlab quiz` and
+# `flashlab interview` in a terminal. Lessons A (the bottleneck), B (memory), D (backward), E (hardware),
+# F (models) and G (benchmarks) are in preparation.
 #
 # - **You are learning on your own** (about 2 hours in all): this page, then lesson C in two sittings of 47
 #   and 43 minutes, with every prediction and review; the exercise is part of the first. The next day, five
 #   minutes for the reviews again.
 # - **You are preparing for an interview** (three evenings of 40, 50 and 25 minutes): first lesson C's ⚡
 #   sections and the exercise; then the rest of C, its last section aloud and with the timer; then the
-#   reviews, and the exercise once more from an empty cell.
+#   reviews, the exercise once more from an empty cell, and `flashlab quiz drill`.
 # - **You are running a workshop of 45 minutes**: section 1 of this page together, guesses by show of hands
 #   (5 min); C's ⚡ sections (28 min); the exercise in pairs (12 min).
 # - **You are running a workshop of 90 minutes**: the same opening (5 min); C's first sitting, the exercise
