@@ -247,3 +247,11 @@ def test_a_predicted_cell_runs_after_the_guess_and_shows_its_code(folder):
 
 def test_claims_and_ids_are_those_of_the_course():
     assert len(model.IDS) == 70 and len(model.CLAIM_IDS) == 46
+
+
+def test_the_review_shows_the_option_that_was_chosen_not_its_number(folder, log):
+    session = start("diagnosis", folder, log)
+    while not session.done:
+        solve(session, right=session.step.task.item.kind != "choice")
+    given = {r["given"] for r in session.summary()["review"]}
+    assert given and given <= {"GQA", "a mask"}

@@ -63,7 +63,7 @@ def _short(step):
     feedback = step.feedback()
     if step.kind == "claim":
         return {"given": step.given, "expected": feedback["verdict"], "message": feedback["correction"]}
-    return {"given": str(step.given), "expected": feedback["expected"], "message": feedback["message"]}
+    return {"given": step.said(), "expected": feedback["expected"], "message": feedback["message"]}
 
 
 def _exercises(steps):

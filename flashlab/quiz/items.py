@@ -142,7 +142,7 @@ def _known_slip(task, response, found):
     return ""
 
 
-def _position(text, count):
+def position(text, count):
     """The position, from 0, that "b", "2" or 1 (an int counts from 0) means, or None."""
     if isinstance(text, int) and not isinstance(text, bool):
         return text if 0 <= text < count else None
@@ -155,7 +155,7 @@ def _position(text, count):
 
 def _choice(task, response):
     item = task.item
-    at = _position(response, len(task.shown))
+    at = position(response, len(task.shown))
     if at is None:
         return Result(None, t("quiz.item.choose", item.lang, last=chr(ord("a") + len(task.shown) - 1)))
     explained = tuple(
@@ -170,7 +170,7 @@ def _positions(text, count):
     if isinstance(text, (list, tuple)):
         return list(text) if all(isinstance(n, int) and 0 <= n < count for n in text) else None
     words = re.findall(r"\d+|[A-Za-z]", str(text))
-    found = [_position(w, count) for w in words]
+    found = [position(w, count) for w in words]
     return None if None in found else found
 
 

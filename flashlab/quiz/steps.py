@@ -75,6 +75,15 @@ class ItemStep(Step):
             }
         return self._feedback
 
+    def said(self):
+        """The answer as text: of a choice the option itself."""
+        if self.task.item.kind == "choice":
+            return self.task.shown[items.position(self.given, len(self.task.shown))]
+        if isinstance(self.given, (list, tuple)):
+            order = self.given[0] if self.task.item.gone and len(self.given) == 2 else self.given
+            return " → ".join(self.task.shown[n] for n in order)
+        return str(self.given)
+
     def _ran(self):
         if not self.task.item.run:
             return ""
@@ -98,7 +107,7 @@ class ItemStep(Step):
         return code
 
     def events(self):
-        data = {"right": bool(self.right), "question": self.question, "given": str(self.given)}
+        data = {"right": bool(self.right), "question": self.question, "given": self.said()}
         if self.result.slip is not None:
             data["slip"] = self.result.slip
         return [("item", self.id, data)]

@@ -88,7 +88,8 @@ def _turn(session, screen):
 
 
 def _head(view, screen):
-    title = f"{view['number']}/{view['total']} · {view['question'] or view['id']}"
+    name = view["id"] if view["kind"] == "claim" else view["question"] or view["id"]
+    title = f"{view['number']}/{view['total']} · {name}"
     if view["left"] is not None:
         minutes, seconds = divmod(view["left"], 60)
         title += " · " + t("quiz.terminal.left", screen.lang, minutes=minutes, seconds=f"{seconds:02d}")
@@ -177,10 +178,10 @@ def _free_feedback(session, view, screen):
         screen.say("free.missing", points="; ".join(missing) if screen.lang == "en" else "；".join(missing))
     else:
         screen.say("free.all_musts")
-    screen.text(f"{t('quiz.free.where', screen.lang)}: {f['anchor']}")
+    screen.text(labelled("quiz.free.where", f["anchor"], screen.lang))
     if screen.ask(t("quiz.terminal.more", screen.lang)).lower() == "m":
         screen.head(t("quiz.free.full", screen.lang))
-        screen.text(f"{t('quiz.free.looking_for', screen.lang)}: {view['step']['intent']}")
+        screen.text(labelled("quiz.free.looking_for", view["step"]["intent"], screen.lang))
         screen.write("")
         screen.markdown(f["answer"])
         screen.head(t("quiz.free.wrong", screen.lang))
@@ -227,8 +228,8 @@ def _claim_feedback(session, view, screen):
     screen.say("item.right" if f["right"] else "item.wrong")
     screen.say("claim.verdict", verdict=f["verdict"])
     screen.markdown(f["correction"])
-    screen.text(f"{t('quiz.claim.polite', screen.lang)}: {f['polite']}")
-    screen.text(f"{t('quiz.claim.check', screen.lang)}: {f['check']}")
+    screen.text(labelled("quiz.claim.polite", f["polite"], screen.lang))
+    screen.text(labelled("quiz.claim.check", f["check"], screen.lang))
     screen.ask(t("quiz.terminal.enter", screen.lang))
     session.next()
 
@@ -236,6 +237,11 @@ def _claim_feedback(session, view, screen):
 _FEEDBACK = {
     "free": _free_feedback, "item": _item_feedback, "card": _card_feedback, "claim": _claim_feedback,
 }  # fmt: skip
+
+
+def labelled(key, text, lang):
+    """Label and text, with the colon of the language."""
+    return t(key, lang) + (": " if lang == "en" else "：") + text
 
 
 def show_summary(summary, screen):
@@ -252,7 +258,7 @@ def show_summary(summary, screen):
         screen.head(t("quiz.summary.review", lang))
         for r in summary["review"]:
             screen.markdown(f"- {r['ask']}")
-            screen.text(f"{t('quiz.summary.given', lang)}: {r['given']}", "    ")
+            screen.text(labelled("quiz.summary.given", r["given"], lang), "    ")
             screen.text(t("quiz.item.expected", lang, expected=r["expected"]), "    ")
             if r["message"]:
                 screen.text(r["message"], "    ")

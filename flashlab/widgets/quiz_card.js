@@ -5,6 +5,7 @@ const make = (tag, props = {}, ...children) => {
   node.append(...children);
   return node;
 };
+const label = (name, text) => name + (/[\u4e00-\u9fff]/.test(name) ? "：" : ": ") + text;
 const letter = (n) => String.fromCharCode(97 + n);
 
 function render({ model, el }) {
@@ -152,9 +153,9 @@ function render({ model, el }) {
         titled(say.free.wrong, ...f.misconceptions.map((m) => make("p", {}, make("strong", { textContent: m.claim }), ` ${m.why} → `, ...mdInline(m.refutes)))),
         titled(say.free.sources, make("ul", {}, ...f.sources.map((s) => make("li", { textContent: s })))));
       return [
-        make("p", { className: f.right ? "fl-right" : "fl-wrong", textContent: missing.length ? fill(say.free.missing, { points: missing.join("; ") }) : say.free.all_musts }),
+        make("p", { className: f.right ? "fl-right" : "fl-wrong", textContent: missing.length ? fill(say.free.missing, { points: missing.join(say.lang === "zh" ? "；" : "; ") }) : say.free.all_musts }),
         make("div", { className: "fl-beside" }, ...yours, titled(say.free.model, markdown(f.spoken))),
-        make("p", { className: "fl-soft", textContent: `${say.free.where}: ${f.anchor}` }),
+        make("p", { className: "fl-soft", textContent: label(say.free.where, f.anchor) }),
         more, row(next()),
       ];
     },
@@ -171,7 +172,7 @@ function render({ model, el }) {
     if (sections.length) nodes.push(make("table", {}, make("caption", { textContent: say.summary.sections }), make("tbody", {}, ...sections)));
     if (["exam", "diagnosis"].includes(view.mode) && s.review.length)
       nodes.push(titled(say.summary.review, make("ul", {}, ...s.review.map((r) =>
-        make("li", {}, `${r.ask} ${say.summary.given}: ${r.given}. ${fill(say.item.expected, r)} ${r.message}`)))));
+        make("li", {}, r.ask, ...[label(say.summary.given, r.given), fill(say.item.expected, r), r.message].filter(Boolean).flatMap((text) => [make("br"), text]))))));
     if (s.missed.length)
       nodes.push(titled(say.summary.missed, make("ul", {}, ...s.missed.map((m) => make("li", { textContent: `${m.question}: ${m.text} → ${m.anchor}` })))));
     const after = Object.entries(s.next);
@@ -184,7 +185,7 @@ function render({ model, el }) {
   function draw(first) {
     const view = model.get("view"), here = root.contains(document.activeElement);
     clearInterval(timer);
-    const title = say.modes[view.mode] + (view.phase === "done" ? "" : ` · ${fill(say.widget.question, { n: view.number, total: view.total })} · ${view.question || view.id}`);
+    const title = say.modes[view.mode] + (view.phase === "done" ? "" : ` · ${fill(say.widget.question, { n: view.number, total: view.total })} · ${view.kind === "claim" ? view.id : view.question || view.id}`);
     head.replaceChildren(title, clock);
     clock.textContent = "";
     if (view.left !== null && view.phase !== "done") {
@@ -201,7 +202,8 @@ function render({ model, el }) {
       : view.phase === "tick" ? ticks(view) : results[view.kind](view.feedback, view);
     body.replaceChildren(...ask, ...rest);
     status.textContent = view.message || (view.phase === "feedback" && "right" in view.feedback ? (view.feedback.right ? say.item.right : say.item.wrong) : "");
-    if (view.message) status.classList.add("fl-wrong"); else status.classList.remove("fl-wrong");
+    status.classList.toggle("fl-wrong", Boolean(view.message));
+    status.classList.toggle("fl-hidden", !view.message && view.phase === "feedback"); // said above, here for screen readers
     const holder = document.activeElement; // a button that was just disabled gives the focus to what is around it
     if (!first && (here || (root.dataset.mine && (!holder || holder.contains(root))))) focus();
   }
