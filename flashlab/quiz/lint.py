@@ -13,16 +13,13 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flashlab.quiz import bank_loader, items, marking, model
+from flashlab.quiz import bank_loader, items, lint_chinese, marking, model
 from flashlab.text import LANGUAGES
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 50
 WORDS = {"en": (75, 160), "zh": (120, 280)}
 CARD_WORDS, CARD_ANSWER_WORDS, CARD_CHARACTERS = 20, 12, 30
-FUNCTIONS = {"exp", "log", "ln", "max", "min", "sum", "sqrt", "inf", "diag", "rowsum", "softmax", "lse", "us"}
-FUNCTIONS |= {"ms", "ns", "nan", "dim", "acc"}
-HAN = re.compile(r"[\u4e00-\u9fff]")
 TYPED = re.compile(
     r"(?<![\w{:.-])\d[\d.,]*\s*(?:[KMGT]i?B(?:/s)?|[TGP]FLOPs?(?:/s)?|million|billion|[µmu]s)\b|\d[\d.,]*\s*[万亿]"
 )
@@ -55,13 +52,13 @@ def lint(folder=None, only=(), root=ROOT, run=False):
     report.problems += [p for p in bank.problems if not only or any(o in p for o in only)]
     if not only:
         _pending(bank, report)
-    allowed = _allowed(bank.glossary)
+    allowed = lint_chinese.allowed_words(bank.glossary)
     for id in sorted(filter(wanted, bank.questions)):
         raw, both = bank.questions[id], {}
         for lang in LANGUAGES:
             both[lang] = bank_loader.question(raw, lang, bank.values[id])
         _shape(raw, report)
-        _texts(raw, both["zh"], allowed, report)
+        lint_chinese.check_question(raw, both["zh"], allowed, report)
         _typed(raw, report)
         for lang in LANGUAGES:
             _spoken(both[lang], report)
@@ -73,7 +70,7 @@ def lint(folder=None, only=(), root=ROOT, run=False):
         raw = bank.claims[id]
         chinese = bank_loader.claim(raw, "zh", bank.values[id])
         for name in ("text", "correction", "polite", "check"):
-            _chinese(getattr(chinese, name), f"{id} {name}", allowed, report)
+            lint_chinese.check(getattr(chinese, name), f"{id} {name}", allowed, report)
         _anchor(id, raw.get("anchor", ""), root, report)
         if run and chinese.code:
             _runs(chinese, report)
@@ -111,58 +108,6 @@ def _shape(raw, report):
         for entry in raw[part]:
             if not entry["id"].startswith(raw["id"] + "-"):
                 report.problems.append(f"{raw['id']}: {part} {entry['id']!r}: ids begin with {raw['id']}-")
-
-
-def _allowed(glossary):
-    """Lower-case English words that may stand in Chinese text."""
-    words = {str(w).lower() for w in glossary.get("allowed", [])}
-    for term in glossary.get("term", []):
-        if re.search(r"[A-Za-z]{2}", term.get("zh", "")):
-            words |= {w.lower() for w in re.findall(r"[A-Za-z]+", term["zh"])}
-    return {part for word in words for part in re.findall(r"[a-z]+", word)} | words
-
-
-def _chinese(text, where, allowed, report):
-    """No English but names, identifiers and the glossary's words; at least one Chinese character."""
-    if not HAN.search(text) and re.search(r"[A-Za-z]{3}", text) and len(text) > 30:
-        report.problems.append(f"{where}: zh has no Chinese")
-        return
-    bare = re.sub(r"```.*?```|`[^`]*`|\$[^$]*\$|\\\(.*?\\\)|https?://\S+", " ", text, flags=re.S)
-    bare = re.sub(r"\w*[\d_]\w*|[A-Za-z_]+\.[A-Za-z_.]+|[A-Za-z_]+\(", " ", bare, flags=re.ASCII)
-    words = set(re.findall(r"[A-Za-z]{2,}", bare))
-    left = sorted(w for w in words if w.lower() not in allowed and not _name(w))
-    if left:
-        report.problems.append(
-            f"{where}: English in the Chinese text (not in the glossary): {', '.join(left)}"
-        )
-
-
-def _name(word):
-    """HBM, FlashAttention, dQ, GiB, Br: names and symbols, which have no translation."""
-    return any(c.isupper() for c in word[1:]) or (len(word) == 2 and word[0].isupper()) or word in FUNCTIONS
-
-
-def _texts(raw, zh, allowed, report):
-    for where, text in chinese_texts(zh):
-        _chinese(text, f"{raw['id']} {where}", allowed, report)
-
-
-def chinese_texts(q):
-    """(where, text) of all texts of a question that a reader sees."""
-    for name in ("intent", "prompt", "spoken", "answer"):
-        yield name, getattr(q, name)
-    for k in q.key_points:
-        yield f"key_point {k.id!r}", k.text
-    for m in q.misconceptions:
-        yield f"misconception {m.id!r}", f"{m.claim} {m.why} {m.refutes}"
-    for f in q.follow_ups:
-        yield "follow_up", f"{f.text} {f.say}"
-    for c in q.cards:
-        yield f"card {c.id!r}", f"{c.ask} {c.answer}"
-    for i in q.items:
-        slips = (s.text for s in i.slips)
-        texts = " ".join((i.ask, *i.options, *i.because, *i.steps, *slips))
-        yield f"item {i.id!r}", re.sub(r"\{\w+(:[^}]*)?\}", "0", texts)
 
 
 def _typed(raw, report):
