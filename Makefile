@@ -14,7 +14,7 @@ lock:  ## resolve the versions in constraints.txt anew (needs uv); torch, triton
 	uv pip compile pyproject.toml --universal --python-version 3.11.0 --all-extras --upgrade --no-header --no-annotate --no-emit-index-url -o .lock.tmp >/dev/null
 	grep -vE '^(torch|triton|nvidia-|cuda-)' .lock.tmp > constraints.txt && rm .lock.tmp
 
-gate-3.6:  ## compile every shipped configuration with triton 3.6.0, the version of the recorded H200 runs
+gate-3.6:  ## compile the shipped configurations with triton 3.6.0, the version of the recorded H200 runs (FLASHLAB_GATE=all: for every GPU and format)
 	@test -d .gate/triton-3.6.0 || $(PYTHON) -m pip --python .venv/bin/python install -q --no-deps --target .gate/triton-3.6.0 triton==3.6.0
 	@PYTHONPATH=.gate/triton-3.6.0 .venv/bin/python -m pytest -q -m gate
 

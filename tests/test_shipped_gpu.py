@@ -104,7 +104,7 @@ def run_decode(direction, causal, dim, dtype):
     lengths = [0, 1, 333, 1000]
     k, v, on_gpu = draw_cache(lengths, 2, 1000, dim, dtype, "cuda")
     q = draw_queries(4, 8 if direction != "decode group" else 64, 3, dim, dtype, "cuda")
-    how = dict(num_splits=5, config=config(q, "decode"))
+    how = dict(num_splits=5, config=config(q, "decode paged" if direction == "decode paged" else "decode"))
     caches, dense = (k, v), None
     if direction == "decode paged":
         *caches, how["block_table"] = in_pages((k, v), lengths, 16, 63)

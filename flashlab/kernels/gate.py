@@ -1,49 +1,54 @@
 """Compile kernels for a GPU on a machine without one, and read from the machine code how fast they can be.
 
+    python -m flashlab.kernels.gate            # every shipped configuration against the recorded numbers
+    python -m flashlab.kernels.gate --record   # write them anew, for this version of Triton
+
 Triton's compiler and NVIDIA's ptxas, cuobjdump and nvdisasm come with the Triton wheel, so that a kernel that
-spills registers or lost its load pipeline is found before anyone runs it. What the interpreter hides
-(types that
-change in a loop, tiles that are too small, too much shared memory) fails here too.
+spills registers or lost its load pipeline is found before anyone runs it. What the interpreter hides (types
+that change in a loop, tiles that are too small, too much shared memory) fails here too. A number that cannot
+be read is a failure, never a zero.
 """
 
+import argparse
 import os
 import re
 import subprocess
 import tempfile
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import NamedTuple
 
-import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from flashlab.kernels import fa2, fa2_backward, launch
+from flashlab.kernels import golden, launch, shipped
 
 # Shared memory that one program may use, by generation: CUDA programming guide, compute capabilities table.
 SHARED_MEMORY = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
-DIRECTIONS = ("forward", "forward short", "forward simple", "dkdv", "dq")
 
 
 class Report(NamedTuple):
-    """What the machine code of one kernel says. `spills`: instructions that store registers to memory."""
+    """What the machine code of one kernel says. `spills`: instructions that store registers to memory;
+    `counts`: how often each instruction occurs, by the first part of its name (HGMMA, MUFU, FFMA ...).
+    """
 
     kernel: str
     arch: int
     registers: int
     spills: int
     shared: int
-    sass: str
+    stages: int
+    counts: dict
 
     def count(self, instruction):
-        """How often an instruction (HGMMA, MUFU, FFMA, WARPGROUP, UTMALDG ...) occurs."""
-        return len(re.findall(rf"\b{instruction}[. ]", self.sass))
+        return self.counts.get(instruction, 0)
 
 
 def compile_calls(call, arch):
-    """Reports for every kernel that `call` (a function of no arguments) would launch, compiled for
-    sm_`arch`.
-    """
+    """Reports for every kernel that `call`, a function without arguments, would launch on sm_`arch`."""
     with launch.capture() as calls:
         call()
     return [compile_kernel(kernel, args, options, arch) for kernel, args, options in calls]
@@ -51,7 +56,7 @@ def compile_calls(call, arch):
 
 def compile_kernel(kernel, args, options, arch):
     """The Report of `kernel` for these launch arguments on sm_`arch`, with Triton's own argument
-    specialisation.
+    specialisation. Raises RuntimeError if something cannot be read.
     """
     target = GPUTarget("cuda", arch, 32)
     backend = make_backend(target)
@@ -64,56 +69,27 @@ def compile_kernel(kernel, args, options, arch):
         file.write(binary.asm["cubin"])
         file.flush()
         usage, sass = tool("cuobjdump", "-res-usage", file.name), tool("nvdisasm", "-c", file.name)
-    return Report(
-        kernel.fn.__name__,
-        arch,
-        int(re.search(r"REG:(\d+)", usage).group(1)),
-        len(re.findall(r"\bSTL[. ]", sass)),
-        binary.metadata.shared,
-        sass,
-    )
+    counts = instructions(sass)
+    registers = read_number(r"REG:(\d+)", usage, "registers")
+    shared = binary.metadata.shared
+    stages = options["num_stages"]
+    return Report(kernel.fn.__name__, arch, registers, counts["STL"], shared, stages, dict(counts))
 
 
-def directions(dtype, dim, arch, causal="top-left"):
-    """What the shipped configuration launches for a head dim: a call for each direction, for
-    `compile_calls`.
-    """
-    q = torch.empty(1, 4, 512, dim, dtype=dtype)
-    row = torch.empty(1, 4, 512)
-    how = dict(causal=causal, scale=0.1)
-    config = {d: launch.table_config(arch, q.element_size(), dim, d) for d in DIRECTIONS}
-    simple = how | dict(causal=None)
-    calls = {
-        "forward": lambda: fa2.forward(q, q, q, config=config["forward"], **how),
-        "forward short": lambda: fa2.forward(q, q, q, config=config["forward short"], **how),
-        "forward simple": lambda: fa2.forward(q, q, q, config=config["forward simple"], **simple),
-        "dkdv": lambda: fa2_backward.backward_kv(q, q, q, q, row, row, config=config["dkdv"], **how),
-        "dq": lambda: fa2_backward.backward_q(q, q, q, q, row, row, config=config["dq"], **how),
-    }
-    return config, calls
+def instructions(sass):
+    """How often each instruction occurs in nvdisasm's listing. Raises RuntimeError if it is no listing."""
+    counts = Counter(re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][A-Z0-9]*)", sass, re.M))
+    if not counts["EXIT"]:
+        raise RuntimeError("the gate cannot read the machine code: no EXIT in what nvdisasm wrote")
+    return counts
 
 
-def main():
-    """Compile every shipped configuration and print what became of it. Exit status 1 if one does not
-    fit its GPU.
-    """
-    print(f"triton {triton.__version__}")
-    failed = 0
-    for arch in SHARED_MEMORY:
-        for dtype in (torch.float16, torch.float32):
-            for dim in (64, 128, 256):
-                config, calls = directions(dtype, dim, arch)
-                for direction, call in calls.items():
-                    (report,) = compile_calls(call, arch)
-                    fits = report.shared <= SHARED_MEMORY[arch]
-                    failed += not fits
-                    name = (
-                        f"sm_{arch} {str(dtype)[6:]} D {dim:3} {direction:14} {tuple(config[direction])!s:26}"
-                    )
-                    use = f"registers {report.registers:3} spills {report.spills:4}"
-                    shared = f"shared {report.shared // 1024:3} KB{'' if fits else '  DOES NOT FIT'}"
-                    print(name, use, shared, flush=True)
-    return 1 if failed else 0
+def read_number(pattern, text, what):
+    """The number that `pattern` finds. Raises RuntimeError if there is none."""
+    found = re.search(pattern, text)
+    if not found:
+        raise RuntimeError(f"the gate cannot read the {what} from: {text.strip()[:200]!r}")
+    return int(found[1])
 
 
 def tool(name, *args):
@@ -122,6 +98,57 @@ def tool(name, *args):
     return subprocess.run(
         [os.path.join(folder, name), *args], capture_output=True, text=True, check=True
     ).stdout
+
+
+def compile_case(case):
+    """The Report of a `shipped.Case`."""
+    (report,) = compile_calls(lambda: shipped.run(case), case.arch)
+    return report
+
+
+def compile_cases(cases, processes=2):
+    """The Reports of many cases, in their order, compiled by `processes` processes."""
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(compile_case, cases)
+
+
+def problems(case, report, recorded):
+    """What is wrong with a case, as sentences. `recorded`: its numbers from `golden.load`, or None."""
+    found, itemsize = [], shipped.DTYPES[case.dtype].itemsize
+    if report.shared > SHARED_MEMORY[case.arch]:
+        found.append(f"{report.shared} bytes of shared memory, there are {SHARED_MEMORY[case.arch]}")
+    tile = case.inner_rows * case.dim * itemsize
+    loads = report.count("LDGSTS") + report.count("UTMALDG")
+    # On the way from a block table to the keys the compiler spends two stages.
+    stages = report.stages - 2 if case.direction == "decode paged" else report.stages
+    if report.stages > 1 and (report.shared < stages * tile or loads == 0):
+        found.append(f"no load pipeline: {report.shared} bytes of shared memory, {loads} asynchronous loads")
+    if case.arch == 90 and itemsize == 2 and report.count("WARPGROUP") > max(16, report.count("HGMMA")):
+        found.append("the tensor core instructions wait for each other")
+    return found + golden.differences(report, recorded)
+
+
+def main(argv=None):
+    """Compile every shipped configuration and print what became of it. Exit status 1 if one is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m flashlab.kernels.gate", description=main.__doc__)
+    parser.add_argument("--record", action="store_true", help="write the numbers to flashlab/kernels/golden")
+    parser.add_argument("--arch", type=int, choices=shipped.GENERATIONS, help="one GPU generation only")
+    args = parser.parse_args(argv)
+    cases = shipped.cases(args.arch)
+    known, failed, rows = golden.load(triton.__version__), 0, {}
+    print(f"triton {triton.__version__}")
+    for case, report in zip(cases, compile_cases(cases), strict=True):
+        rows[str(case)] = golden.row(report)
+        wrong = problems(case, report, rows[str(case)] if args.record else known.get(str(case)))
+        failed += bool(wrong)
+        numbers = " ".join(f"{name} {n}" for name, n in rows[str(case)].items())
+        print(f"{case!s:34} {tuple(case.config)!s:26} {numbers} {'; '.join(wrong)}", flush=True)
+    if args.record:
+        rows = known | rows
+        golden.save(
+            triton.__version__, {str(case): rows[str(case)] for case in shipped.cases() if str(case) in rows}
+        )
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -72,10 +72,10 @@ TABLE = {
         256: Config(32, 64, 8, 2, tma=True),
     },
     (80, 2, "forward"): {64: Config(128, 64, 4, 3), 128: Config(128, 64, 8, 2), 256: Config(64, 32, 8, 2)},
-    (80, 2, "dkdv"): {64: Config(64, 64, 8, 2), 128: Config(32, 64, 8, 2), 256: Config(16, 32, 8, 1)},
+    (80, 2, "dkdv"): {64: Config(32, 64, 4, 2), 128: Config(32, 64, 8, 2), 256: Config(16, 32, 8, 1)},
     (80, 2, "dq"): {64: Config(64, 64, 4, 2), 128: Config(64, 32, 8, 2), 256: Config(32, 32, 8, 1)},
-    (89, 2, "forward"): {64: Config(128, 64, 4, 2), 128: Config(128, 32, 8, 2), 256: Config(64, 32, 8, 1)},
-    (89, 2, "dkdv"): {64: Config(64, 64, 8, 2), 128: Config(32, 64, 8, 1), 256: Config(16, 32, 8, 1)},
+    (89, 2, "forward"): {64: Config(64, 64, 4, 2), 128: Config(128, 32, 8, 2), 256: Config(64, 32, 8, 1)},
+    (89, 2, "dkdv"): {64: Config(32, 64, 4, 2), 128: Config(32, 64, 8, 1), 256: Config(16, 32, 8, 1)},
     (89, 2, "dq"): {64: Config(64, 64, 4, 2), 128: Config(64, 32, 8, 1), 256: Config(32, 32, 8, 1)},
 } | {
     # fp32 products are not tensor core work (IEEE, not TF32): small tiles, many warps, on every generation.
