@@ -17,6 +17,20 @@ def test_a_point_needs_a_hit_in_every_group_of_its_terms(question):
     assert marking.found(question, "  ") == set() and marking.found(question, "8\u00a0GiB") == {"number"}
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("l <= 1", "l≤1"),
+        ("a × b", "a·b"),
+        ("alpha * l", "α·l"),
+        ("不超过1", "不超过 1"),
+        ("（m′ − m）", "(m'-m)"),
+    ],
+)
+def test_spellings_of_one_thing_compare_equal(typed, meant):
+    assert marking.plain(typed) == marking.plain(meant)
+
+
 def test_the_score_counts_musts_thrice_and_passing_needs_all_of_them(question):
     assert marking.score(question, {"formula"}) == pytest.approx(3 / 7)
     assert marking.passed(question, {"formula", "number"}) and not marking.passed(

@@ -8,12 +8,19 @@ from flashlab.quiz.model import LEVELS
 WEIGHT = {"must": 3, "strong": 1, "bonus": 0}
 
 
+_SAME = str.maketrans("（）［］，：；＝＋－／０１２３４５６７８９’×·∗\u00a0", "()[],:;=+-/0123456789'*** ")
+_SPELT = {"<=": "≤", ">=": "≥", "alpha": "α", "m'": "m′"}
+
+
 def plain(text):
-    """Lower case, one kind of dash, quote and space: what terms are compared in."""
-    text = unicodedata.normalize("NFC", text).lower()
+    """Lower case, one spelling of dashes, quotes, operators and spaces: what terms are compared in."""
+    text = unicodedata.normalize("NFC", text).lower().translate(_SAME)
     text = re.sub(r"[‐‑‒–—−]", "-", text)
-    text = text.replace("’", "'").replace("\u00a0", " ")
-    return re.sub(r"\s+", " ", text)
+    for typed, one in _SPELT.items():
+        text = text.replace(typed, one)
+    text = re.sub(r"\s+", " ", text)
+    text = re.sub(r" ?([-+*/=≤≥^(),\[\]]) ?", r"\1", text)  # "a + b" is "a+b"
+    return re.sub(r"(?<=[\u3400-\u9fff]) | (?=[\u3400-\u9fff])", "", text)  # "Q 块" is "Q块"
 
 
 def found(question, text):
