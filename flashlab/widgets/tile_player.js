@@ -9,7 +9,7 @@ const ICONS = {
   pause: icon("M4 3h3v10H4zM9 3h3v10H9z"), forward: icon("M5 3v10l7-5z"), end: icon("M11 3h2v10h-2zM3 3v10l7-5z"),
 };
 const INKS = ["ink", "soft", "page", "card", "line", "read", "read-ink", "write", "write-ink", "made", "made-ink"];
-const RECENT = 5, ROW = 18, FONT = '12px system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif';
+const RECENT = 3, ROW = 18, FONT = '12px system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif';
 const PAINT = { load: "read", store: "write" };
 
 function canvas2d(node, w, h) {
@@ -235,9 +235,11 @@ function render({ model, el }) {
     frames++;
     if (due) ((told = time), (turn = (turn + 1) % stages.length));
     tellers = stages.map((_, i) => i).filter((i) => !playing || (due && i === turn)); // in turn: nobody reads faster
+    const crowd = playing && [...film.players].reduce((a, x) => a + x.stages, 0) > 2; // then half of them in each frame
     stages.forEach((one, i) => {
+      if (crowd && frames % 2 !== i % 2) return;
       const n = sync === "bytes" ? eventsAt(one.trace, p) : Math.min(one.trace.n, Math.floor(p));
-      one.show(n, latest(one.trace, n), !playing || frames % 6 === (2 * i) % 6);
+      one.show(n, latest(one.trace, n), !playing || frames % 6 === (crowd ? 3 * i : 2 * i) % 6);
     });
     tellers.forEach(drawBars);
   }
@@ -288,7 +290,7 @@ function render({ model, el }) {
     if (p !== committed) (model.set("position", (committed = p)), model.save_changes());
   };
   const jump = (to) => ((p = Math.max(0, Math.min(last(), to))), draw());
-  const reel = { paint: advance, page: () => (ended ? play(false) : page()) };
+  const reel = { stages: stages.length, paint: advance, page: () => (ended ? play(false) : page()) };
   let ended = false, whole = 1;
   function advance(now) {
     p = Math.min(last(), p + (last() * speed * Math.min(100, Math.max(0, now - before))) / whole);
