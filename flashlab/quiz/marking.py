@@ -32,10 +32,11 @@ def found(question, text):
 
 
 def _hit(term, said):
-    """Is the term in what was said? Short ones ("ds", "16", "lse") only as a word of their own."""
+    """Is the term in what was said? Short ones ("ds", "16", "gb") only as a word of their own, "8gb" too."""
     term = plain(term)
     if len(term) <= 3 and term.isascii() and term.isalnum():
-        return re.search(rf"(?<![a-z0-9]){term}(?![a-z0-9])", said) is not None
+        before = "[a-z0-9]" if term[0].isdigit() else "[a-z]"
+        return re.search(rf"(?<!{before}){term}(?![a-z0-9])", said) is not None
     return term in said
 
 
