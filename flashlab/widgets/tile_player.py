@@ -39,7 +39,7 @@ class TilePlayer(Widget):
     """
 
     text_area = "player"
-    esm_first = ("tile_frames.js", "tile_layout.js")
+    esm_first = ("tile_frames.js", "tile_layout.js", "tile_stage.js")
     twin_height = 720
 
     players = traitlets.List().tag(sync=True)  # of {"name", "trace": packed, "hbm", "sizes"}

@@ -1,8 +1,8 @@
 """How long frames take: script time per frame on the thread's own clock, and the time between frames.
 
-Chromium's trace says for every callback of requestAnimationFrame how long its thread worked on it. Waiting for
-a core does not count there, but caches and cores shared with other processes do: a second page draws the same
-few things in every frame, and by how much that varies says how much of a time is the machine's. The time
+Chromium's trace says for every callback of requestAnimationFrame how long its thread worked on it. Waiting
+for a core does not count there, but caches and cores shared with other processes do: a second page draws the
+same few things in every frame, and by how much that varies says how much of a time is the machine's. The time
 between frames is judged in those half seconds in which that page is drawn 60 times a second, where there are
 enough of them.
 """
