@@ -190,6 +190,7 @@ NAMES = {
     "reference": _Module("flashlab.reference"),
     "tiled": _Module("flashlab.tiled"),
     "online_softmax": _Module("flashlab.online_softmax"),
+    "mutants": _Module("flashlab.checks.mutants"),
     "data": _Module("flashlab.data"),
     "lab": _Module("flashlab.quiz.lab"),
 }
