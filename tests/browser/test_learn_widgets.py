@@ -152,6 +152,8 @@ def test_axe_finds_a_planted_violation_in_the_frame(open_twin, violations):
 # --- JupyterLab ---
 
 ASK = """
+import os
+os.environ["FLASHLAB_HOME"] = {folder!r}  # the server's other notebooks keep progress too
 import flashlab as fl
 fl.predict("C-p01", "First number of query 5's output?")
 """
@@ -165,10 +167,10 @@ def output(page, index):
 
 
 def test_in_jupyterlab_a_guess_stands_beside_the_value_and_keys_answer_the_cards(
-    lab_server, new_page, violations
+    lab_server, new_page, violations, tmp_path
 ):
     page = new_page()
-    lab_server.open(page, "learn.ipynb", ASK, TELL, STOP, READ)
+    lab_server.open(page, "learn.ipynb", ASK.format(folder=str(tmp_path)), TELL, STOP, READ)
     lab_server.command(page, "notebook:run-cell")
     box = page.get_by_role("textbox", name="Your guess")
     box.wait_for(timeout=60_000)
@@ -204,10 +206,10 @@ def test_in_jupyterlab_a_guess_stands_beside_the_value_and_keys_answer_the_cards
         assert violations(page, within=part) == {}
 
 
-def test_run_all_waits_for_no_answer(lab_server, new_page):
+def test_run_all_waits_for_no_answer(lab_server, new_page, tmp_path):
     page = new_page()
     cells = [
-        ASK.replace("C-p01", "C-p02"),
+        ASK.format(folder=str(tmp_path)).replace("C-p01", "C-p02"),
         'fl.reveal("C-p02", 3.0)',
         'fl.pretest("C")',
         STOP,

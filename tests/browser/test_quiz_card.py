@@ -111,7 +111,9 @@ def test_pages_without_a_kernel_show_points_and_an_answer(open_twin, monkeypatch
 
 
 SETUP = """
+import os
 from pathlib import Path
+os.environ["FLASHLAB_HOME"] = {folder!r}  # the server's other notebooks keep progress too
 from flashlab.quiz import bank_loader
 from flashlab.widgets import QuizCard
 bank_loader.FOLDER = Path({folder!r})
