@@ -6,10 +6,12 @@ import platform
 import subprocess
 import sys
 
+import flashlab
+
 
 def provenance():
-    """A dict with gpu, driver, clocks, torch, triton, cudnn, python, date, command and git commit; None
-    where there is none.
+    """A dict with gpu, driver, clocks, torch, triton, cudnn, python, cpu and its threads, date, command,
+    flashlab's version and git commit; None where there is none.
     """
     import torch
 
@@ -33,11 +35,23 @@ def provenance():
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if cuda else None,
         "python": platform.python_version(),
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": cpu_name(),
+        "threads": torch.get_num_threads(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": "python -m flashlab.bench " + " ".join(without_out(sys.argv[1:])),
+        "flashlab": flashlab.__version__,
         "commit": os.environ.get("FLASHLAB_COMMIT") or _output("git rev-parse --short HEAD"),
     }
+
+
+def cpu_name():
+    """The model of the CPU where the system says it ("AMD EPYC"), else its architecture."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = _output("sysctl -n machdep.cpu.brand_string") if sys.platform == "darwin" else None
+        return model or platform.processor() or platform.machine()
 
 
 def without_out(arguments):
