@@ -194,17 +194,26 @@ def compare(n=None, heads=8, d=64, repeats=3, quiet=False):
     )
 
 
+def weighing(kept):
+    """A context in which each piece of memory that autograd keeps goes into the dict `kept`, once, however
+    many views of it there are: address -> (shape, bytes).
+    """
+    import torch
+
+    def weigh(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = (tuple(tensor.shape), storage.nbytes())
+        return tensor
+
+    return torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
+
+
 def _run(backend, q, k, v, do, repeats, dots):
     """Weigh one run and time up to `repeats` of them; return (Run, (o, dq, dk, dv))."""
     import torch
     from torch.nn.attention import sdpa_kernel
 
     kept, forward, backward = {}, [], []
-
-    def weigh(tensor):
-        storage = tensor.untyped_storage()  # views of one piece of memory count once
-        kept[storage.data_ptr()] = (tuple(tensor.shape), storage.nbytes())
-        return tensor
 
     def once(q, k, v, do, hooks):
         q, k, v = (a.detach().requires_grad_() for a in (q, k, v))
@@ -218,9 +227,7 @@ def _run(backend, q, k, v, do, repeats, dots):
     once(*(a[..., :64, :] for a in (q, k, v, do)), nullcontext())
     begin = time.perf_counter()
     while not forward or (len(forward) < repeats and time.perf_counter() - begin < PATIENCE):
-        hooks = (
-            nullcontext() if kept else torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
-        )
+        hooks = nullcontext() if kept else weighing(kept)
         results, *seconds = once(q, k, v, do, hooks)
         forward.append(seconds[0])
         backward.append(seconds[1])

@@ -1,11 +1,13 @@
-"""How long a call takes on a GPU: CUDA events, a cold L2 cache, the median of many runs and its spread.
+"""How long a call takes: marks in the device's queue around each run, a cold cache, the median and its spread.
 
-A time is taken only of work that is ready to run: the queue is kept full by the flush of L2 before each run,
-so that the host's launch cost does not count unless the call is shorter than the flush.
+`measure` knows no GPU: it takes a `Device`, four methods that a test or a simulation can stand in for. `Cuda`
+and `Host` are the real ones. On a GPU the flush of L2 before each run keeps the queue full, so that the host's
+launch cost does not count unless the call is shorter than the flush.
 """
 
 import statistics
-from typing import NamedTuple
+import time
+from typing import NamedTuple, Protocol
 
 FLUSH_BYTES = 256 * 2**20  # several times any L2
 
@@ -18,21 +20,121 @@ class Timing(NamedTuple):
     high: float
     runs: int
 
+    @classmethod
+    def of(cls, times):
+        """The summary of a list of milliseconds, one a run."""
+        times = sorted(times)
+        fifth = len(times) // 5
+        return cls(statistics.median(times), times[fifth], times[-1 - fifth], len(times))
 
-def time_cuda(call, *, budget_ms=120.0, least=10, most=200):
-    """Time `call()` on the current CUDA device with L2 flushed before each run; warm-up runs do not count.
 
-    `budget_ms` bounds the summed time of the timed runs (at least `least` and at most `most` of them).
+class Device(Protocol):
+    """What runs the work: asynchronously, as a GPU does, or at once."""
+
+    def record(self):
+        """A mark at the end of the queue as it is now."""
+
+    def elapsed(self, start, end):
+        """Milliseconds between two marks; right only after `synchronize`."""
+
+    def synchronize(self):
+        """Wait until the queue is empty."""
+
+    def flush(self):
+        """Queue what throws everything else out of the cache."""
+
+
+class Cuda:
+    """The current CUDA device, with events as marks."""
+
+    def __init__(self):
+        import torch
+
+        self.cuda = torch.cuda
+        self.buffer = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+
+    def record(self):
+        event = self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def elapsed(self, start, end):
+        return start.elapsed_time(end)
+
+    def synchronize(self):
+        self.cuda.synchronize()
+
+    def flush(self):
+        self.buffer.zero_()
+
+
+class Host:
+    """The CPU: a call is done when it returns. `flush` writes more than most CPUs' last cache holds."""
+
+    buffer = None
+
+    def record(self):
+        return time.perf_counter()
+
+    def elapsed(self, start, end):
+        return 1e3 * (end - start)
+
+    def synchronize(self):
+        pass
+
+    def flush(self):
+        self.buffer = self.buffer or bytearray(FLUSH_BYTES)
+        self.buffer[:] = bytes(FLUSH_BYTES)
+
+
+def measure(
+    call,
+    device,
+    *,
+    sets=1,
+    prepare=None,
+    check=None,
+    cold=True,
+    budget_ms=120.0,
+    least=10,
+    most=200,
+    warm=3,
+):
+    """Time `call(i)`, which works on input set i of `sets` and returns its result; gives a `Timing`.
+
+    Sets take turns. `prepare(i, result)` comes before each run, outside the time: it gets what the last run
+    of that set returned (None at first), to poison it and to renew the inputs. `check(i, result)` raises when
+    a result is wrong; it sees the result of the last timed run of every set, so a time without a right result
+    is never returned. `cold`: flush the cache before each run. `warm` runs do not count, as many more say how
+    often to run: at least `least` times, at most `most`, in between for about `budget_ms`.
     """
-    import torch
+    results = {}
 
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
-    for _ in range(3):
-        call()
-    one = _run(call, flush, 3)
-    runs = max(least, min(most, int(budget_ms / max(statistics.median(one), 1e-3))))
-    times = sorted(_run(call, flush, runs))
-    return Timing(statistics.median(times), times[len(times) // 5], times[-1 - len(times) // 5], runs)
+    def run(times):
+        marks = []
+        for r in range(times):
+            i = r % sets
+            if prepare:
+                prepare(i, results.pop(i, None))
+            if cold:
+                device.flush()
+            start = device.record()
+            results[i] = call(i)
+            marks.append((start, device.record()))
+        device.synchronize()
+        return [device.elapsed(*pair) for pair in marks]
+
+    run(warm)
+    one = statistics.median(run(warm))
+    timing = Timing.of(run(max(least, sets, min(most, int(budget_ms / max(one, 1e-3))))))
+    for i in range(sets) if check else ():
+        check(i, results[i])
+    return timing
+
+
+def time_cuda(call, **how):
+    """Time `call()` on the current CUDA device, L2 flushed before each run; options as for `measure`."""
+    return measure(lambda _: call(), Cuda(), **how)
 
 
 def time_graph(call, *, budget_ms=60.0, least=3, most=30):
@@ -67,19 +169,4 @@ def time_graph(call, *, budget_ms=60.0, least=3, most=30):
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end) / calls)
-    times.sort()
-    return Timing(statistics.median(times), times[len(times) // 5], times[-1 - len(times) // 5], len(times))
-
-
-def _run(call, flush, runs):
-    import torch
-
-    start = [torch.cuda.Event(enable_timing=True) for _ in range(runs)]
-    end = [torch.cuda.Event(enable_timing=True) for _ in range(runs)]
-    for a, b in zip(start, end, strict=True):
-        flush.zero_()
-        a.record()
-        call()
-        b.record()
-    torch.cuda.synchronize()
-    return [a.elapsed_time(b) for a, b in zip(start, end, strict=True)]
+    return Timing.of(times)
