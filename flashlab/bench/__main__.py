@@ -1,37 +1,83 @@
-"""`python -m flashlab.bench SUITE --out results.json`: measure, show progress, keep what was measured when
-stopped.
+"""`flashlab bench SUITE --out results.json` = `python -m flashlab.bench SUITE ...`: measure, show progress,
+keep what was measured when stopped with Ctrl-C.
 """
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
+from flashlab.bench.progress import Bar
 from flashlab.bench.provenance import provenance
+
+STOPPED = 130  # the exit status of a program that Ctrl-C stopped
 
 
 def main(argv=None):
     """Run one suite; returns the exit status."""
-    args = parser().parse_args(argv)
+    p = argparse.ArgumentParser(prog="flashlab bench", description="Measure attention on this machine.")
+    add_arguments(p)
+    return run(p.parse_args(argv))
+
+
+def run(args):
+    """Run the suite of parsed arguments; returns the exit status."""
+    if args.out and not args.out.absolute().parent.is_dir():
+        return fail(f"there is no folder {args.out.parent} to write {args.out.name} into")
     import torch
 
-    if not torch.cuda.is_available():
-        print(
-            f"flashlab bench {args.suite} needs an NVIDIA GPU; none was found. `flashlab doctor` says why.",
-            file=sys.stderr,
+    if args.suite != "cpu" and not torch.cuda.is_available():
+        return fail(
+            f"flashlab bench {args.suite} needs an NVIDIA GPU; none was found. `flashlab doctor` says why, "
+            "`flashlab bench cpu` measures here."
         )
-        return 1
-    rows = []
+    result = {"suite": args.suite, "provenance": None, "rows": []}
     try:
-        for row in SUITES[args.suite](args):
-            rows.append(row)
+        result["provenance"] = provenance(command(args))
+        plan = SUITES[args.suite](args)
+        result |= plan.get("about", {})
+        bar = Bar(plan.get("total"))
+        try:
+            for row in plan["rows"](bar.say):
+                result["rows"].append(row)
+                bar.step()
+        finally:
+            bar.clear()
     except KeyboardInterrupt:
-        print(f"\nstopped: {len(rows)} measurements kept")
+        result["stopped"] = True
+        print(f"stopped: {len(result['rows'])} measurements kept", flush=True)
+    except ValueError as problem:
+        return fail(str(problem))
     if args.out:
-        result = {"suite": args.suite, "provenance": provenance(), "rows": rows}
-        args.out.write_text(as_text(result))
+        write(args.out, result)
         print("written to", args.out)
-    return 0
+    return STOPPED if result.get("stopped") else 0
+
+
+def command(args):
+    """The command that does the same again, without where its result was put."""
+    words = ["python -m flashlab.bench", args.suite, *(["--quick"] if args.quick else [])]
+    for name in ("dtypes", "dims", "lengths", "causal", "peers", "directions"):
+        values = getattr(args, name)
+        words += [f"--{name}", *map(str, values)] if values else []
+    return " ".join(words)
+
+
+def fail(message):
+    """Say what is wrong and give the exit status for it."""
+    print(message, file=sys.stderr)
+    return 1
+
+
+def write(path, result):
+    """Write a result at once: whoever reads the file sees the old one or the whole new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(as_text(result), encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def as_text(result):
@@ -39,88 +85,119 @@ def as_text(result):
     rows = [
         {k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in r.items()} for r in result["rows"]
     ]
-    head = ",\n ".join(f"{json.dumps(k)}: {json.dumps(result[k])}" for k in ("suite", "provenance"))
+    head = ",\n ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in result.items() if k != "rows")
     lines = ",\n  ".join(map(json.dumps, rows))
     return f'{{\n {head},\n "rows": [\n  {lines}\n ]\n}}\n'
 
 
-def run_kernels(args):
+def plan_cpu(args):
+    """NumPy and PyTorch on the CPU, by N (no GPU needed)."""
+    from flashlab.bench import cpu
+
+    lengths = args.lengths or (cpu.QUICK_LENGTHS if args.quick else cpu.LENGTHS)
+    grid = cpu.cases(lengths, masks(args, [False]), args.dims or [cpu.DIM])
+    jobs = cpu.plan(list(grid), args.peers, args.directions or ("forward", "backward"))
+    how = dict(budget_ms=50.0) if args.quick else {}
+    return dict(total=len(jobs), rows=lambda say: cpu.run(jobs, say=say, **how), about={"note": cpu.NOTE})
+
+
+def plan_kernels(args):
     """Forward and backward beside the peers."""
     from flashlab.bench import kernels
 
-    grid = list(kernels.cases(args.dtypes, args.dims, args.lengths, masks(args)))
-    return kernels.run(grid, args.peers, args.directions or ("forward", "backward"))
+    lengths = args.lengths or (kernels.QUICK_LENGTHS if args.quick else kernels.LENGTHS)
+    dtypes, dims = args.dtypes or ["float16", "bfloat16"], args.dims or [64, 128]
+    grid = kernels.cases(dtypes, dims, lengths, masks(args))
+    jobs = kernels.plan(list(grid), args.peers, args.directions or ("forward", "backward"))
+    return dict(total=len(jobs), rows=lambda say: kernels.run(jobs, say=say))
 
 
-def run_tune(args):
+def plan_tune(args):
     """Launch configurations of the kernels, ranked."""
-    from flashlab.bench import tune
+    from flashlab.bench import kernels, tune
 
-    return tune.run(args.dims, args.lengths, masks(args), args.directions or tune.DIRECTIONS, args.dtypes[0])
+    dims, lengths, dtypes = (
+        args.dims or [64, 128],
+        args.lengths or kernels.LENGTHS,
+        args.dtypes or ["float16"],
+    )
+    directions = args.directions or tune.DIRECTIONS
+    return dict(rows=lambda say: tune.run(dims, lengths, masks(args), directions, dtypes[0], say=say))
 
 
-def run_decode(args):
+def plan_decode(args):
     """One new token against long caches, beside the peers."""
     from flashlab.bench import decode
 
-    return decode.run(peers=args.peers)
+    total = len(decode.CASES) * len(args.peers or decode.PEERS)
+    return dict(total=total, rows=lambda say: decode.run(peers=args.peers, say=say))
 
 
-def run_memory(args):
+def plan_memory(args):
     """What forward and backward need beyond inputs and results."""
     from flashlab.bench import memory
 
-    return memory.run(**({"peers": args.peers} if args.peers else {}))
+    which = memory.cases(args.peers, args.lengths or memory.LENGTHS)
+    return dict(total=len(which), rows=lambda say: memory.run(which, say=say))
 
 
-def run_host(args):
+def plan_host(args):
     """What a call costs the CPU beyond the launch."""
     from flashlab.bench import host
 
-    return host.run()
+    return dict(total=4, rows=lambda say: host.run(say=say))
 
 
-def run_traffic(args):
+def plan_traffic(args):
     """Bytes that the GPU's counters saw, beside the model."""
     from flashlab.bench import traffic
 
-    return traffic.run()
+    return dict(rows=lambda say: traffic.run(say=say))
 
 
-def run_schedule(args):
+def plan_schedule(args):
     """Times of grids and orders, beside the model."""
     from flashlab.bench import schedule
 
-    return schedule.run()
+    return dict(rows=lambda say: schedule.run(say=say))
 
 
 SUITES = {
-    "kernels": run_kernels,
-    "decode": run_decode,
-    "memory": run_memory,
-    "host": run_host,
-    "tune": run_tune,
-    "traffic": run_traffic,
-    "schedule": run_schedule,
+    "cpu": plan_cpu,
+    "kernels": plan_kernels,
+    "decode": plan_decode,
+    "memory": plan_memory,
+    "host": plan_host,
+    "tune": plan_tune,
+    "traffic": plan_traffic,
+    "schedule": plan_schedule,
 }
 
 
-def masks(args):
+def masks(args, default=(False, True)):
     """The causal values asked for."""
-    return [c == "yes" for c in args.causal]
+    return [c == "yes" for c in args.causal] if args.causal else list(default)
+
+
+def add_arguments(p):
+    """The arguments, for `flashlab bench` and for `python -m flashlab.bench`."""
+    p.formatter_class = argparse.RawDescriptionHelpFormatter
+    p.epilog = "suites:\n" + "\n".join(f"  {name:10} {plan.__doc__}" for name, plan in SUITES.items())
+    p.add_argument("suite", choices=SUITES, metavar="SUITE", help=", ".join(SUITES))
+    p.add_argument("--out", type=Path, metavar="FILE", help="JSON for the results and where they come from")
+    p.add_argument("--quick", action="store_true", help="short sequences only (cpu, kernels)")
+    p.add_argument("--dtypes", nargs="+", choices=["float16", "bfloat16", "float32"])
+    p.add_argument("--dims", nargs="+", type=int, metavar="D", help="head dimensions")
+    p.add_argument("--lengths", nargs="+", type=int, metavar="N", help="sequence lengths")
+    p.add_argument("--causal", nargs="+", choices=["no", "yes"])
+    p.add_argument("--peers", nargs="+", metavar="PEER", help="an unknown one lists those that there are")
+    p.add_argument("--directions", nargs="+", help="forward, backward (tune: forward, dkdv, dq)")
 
 
 def parser():
-    """The command line."""
-    p = argparse.ArgumentParser(prog="python -m flashlab.bench", description=__doc__)
-    p.add_argument("suite", choices=sorted(SUITES))
-    p.add_argument("--out", type=Path, help="JSON file for the results and where they come from")
-    p.add_argument("--dtypes", nargs="+", default=["float16", "bfloat16"])
-    p.add_argument("--dims", nargs="+", type=int, default=[64, 128])
-    p.add_argument("--lengths", nargs="+", type=int, default=[512, 1024, 2048, 4096, 8192, 16384])
-    p.add_argument("--causal", nargs="+", choices=["no", "yes"], default=["no", "yes"])
-    p.add_argument("--peers", nargs="+", default=None)
-    p.add_argument("--directions", nargs="+", default=None)
+    """A parser of its own, as `python -m flashlab.bench` has it."""
+    p = argparse.ArgumentParser(prog="flashlab bench")
+    add_arguments(p)
     return p
 
 

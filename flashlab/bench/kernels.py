@@ -1,102 +1,96 @@
 """The suite `kernels`: forward and backward speed at 16,384 tokens and hidden size 2048, beside the peers,
 in one run.
 
-Each result is checked against the reference formula in float32 before its time counts, and stands beside two
-floors: the time that the bytes need at the card's bandwidth, and the time that the matrix products need at
-its peak.
+Inputs are new in every run, L2 is flushed before it, and the results of the timed runs are checked against
+the formula in a wider format before a time counts (`flashlab.bench.work`). Each time stands beside two floors
+(`flashlab.bench.floors`) and the clock of the SMs before and after.
 """
 
 import itertools
 
-from flashlab.bench.peers import all_peers
-from flashlab.bench.timing import time_cuda
+from flashlab.bench.floors import floors
+from flashlab.bench.floors import flops as flops
+from flashlab.bench.peers import all_peers, make
 
 TOKENS, HIDDEN = 16384, 2048
+LENGTHS, QUICK_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384), (1024, 4096)
 
 
-def cases(
-    dtypes=("float16", "bfloat16"),
-    dims=(64, 128),
-    lengths=(512, 1024, 2048, 4096, 8192, 16384),
-    causal=(False, True),
-):
+def cases(dtypes=("float16", "bfloat16"), dims=(64, 128), lengths=LENGTHS, causal=(False, True)):
     """The grid of cases, as dicts with dtype, D, N, causal, B, H."""
     for dtype, d, c, n in itertools.product(dtypes, dims, causal, lengths):
-        yield dict(dtype=dtype, D=d, N=n, causal=c, B=TOKENS // n, H=HIDDEN // d)
+        yield dict(dtype=dtype, D=d, N=n, causal=c, B=max(1, TOKENS // n), H=max(1, HIDDEN // d))
 
 
-def flops(case, direction):
-    """FLOPs that count: 4 B H N^2 D forward, halved for causal, times 2.5 backward."""
-    forward = 4 * case["B"] * case["H"] * case["N"] ** 2 * case["D"] / (2 if case["causal"] else 1)
-    return forward * (2.5 if direction == "backward" else 1)
+def plan(which, names=None, directions=("forward", "backward")):
+    """[(case, direction, peer), ...] in the order in which they are measured."""
+    return list(itertools.product(which, directions, names or all_peers()))
 
 
-def run(which, peers=None, directions=("forward", "backward"), say=print):
-    """Measure every case; yields one dict a measurement (or with "error": why there is none)."""
-    made = {}
-    for case, direction in itertools.product(which, directions):
-        for name in peers or list(all_peers()):
-            row = dict(case, direction=direction, peer=name)
-            try:
-                if name not in made:
-                    made[name] = all_peers()[name]()
-                timing, error = measure(made[name], case, direction)
-            except Exception as problem:  # a peer that cannot do a case is a result, too
-                row["error"] = f"{type(problem).__name__}: {problem}"[:300]
-            else:
-                row |= dict(
-                    ms=timing.median, low=timing.low, high=timing.high, runs=timing.runs, max_error=error
-                )
-                row["tflops"] = flops(case, direction) / timing.median / 1e9
-            say(line(row))
-            yield row
+def run(jobs, say=print, where="cuda", device=None, peak=None):
+    """Measure every job of a `plan`; yields one dict a measurement (or with "error": why there is none).
 
-
-def measure(attend, case, direction):
-    """The timing of one peer on one case, and its largest error against float32 (on the first head only,
-    to stay small).
+    `where`, `device` and `peak` are for tests without a GPU: the torch device, a `timing.Device`, and what
+    weighs a call.
     """
+    from flashlab.bench.memory import peak_on_gpu
+    from flashlab.bench.timing import Cuda
+
+    device, made, gpu = device or Cuda(), {}, this_gpu(where)
+    for case, direction, name in jobs:
+        row = dict(case, direction=direction, peer=name)
+        try:
+            if name not in made:
+                made[name] = make(name)
+            row |= measure(made[name], case, direction, name, where, device, peak or peak_on_gpu)
+            row |= floors(case, direction, row["ms"], gpu)
+        except Exception as problem:  # a peer that cannot do a case is a result, too
+            row["error"] = reason(problem)
+        say(line(row))
+        yield row
+
+
+def measure(attend, case, direction, name, where, device, peak):
+    """The fields of one peer on one case, with the clock before and after."""
+    from flashlab.bench.clocks import sm_mhz
+    from flashlab.bench.work import how_many_sets, measured
+
+    before = sm_mhz()
+    row = measured(attend, case, direction, device, where, peak, sets=how_many_sets(case, name, free(where)))
+    return row | dict(clock_mhz=[before, sm_mhz()])
+
+
+def free(where):
+    """Bytes of memory that are free on a torch device."""
+    if where == "cpu":
+        from flashlab.bench.sdpa_paths import free_bytes
+
+        return free_bytes()
     import torch
 
-    torch.manual_seed(0)
-    shape = case["B"], case["H"], case["N"], case["D"]
-    dtype = getattr(torch, case["dtype"])
-    q, k, v, do = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(4))
-    grad = direction == "backward"
-    leaves = [x.requires_grad_(grad) for x in (q, k, v)]
-    o = attend(q, k, v, case["causal"])
-    got = torch.autograd.grad(o, leaves, do, retain_graph=True) if grad else (o,)
-    error = check(got, leaves, do, case["causal"])
-    if not grad:
-        with torch.no_grad():
-            return time_cuda(lambda: attend(q, k, v, case["causal"])), error
-    return time_cuda(lambda: torch.autograd.grad(o, leaves, do, retain_graph=True)), error
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info()[0]
 
 
-def check(got, leaves, do, causal):
-    """Largest error over the first batch and head against the formula in float32; raises when it is not a
-    rounding error.
-    """
+def this_gpu(where):
+    """The table's GPU for this device, or None where it is not in the table."""
     import torch
 
-    from flashlab.bench.peers import standard
+    from flashlab.bench.floors import known
 
-    first = [x[:1, :1].detach().float().requires_grad_() for x in leaves]
-    want = standard(*first, causal)
-    if len(got) == 3:
-        want = torch.autograd.grad(want, first, do[:1, :1].float())
-    worst = 0.0
-    for g, w in zip(got, want if len(got) == 3 else (want,), strict=True):
-        error = (g[:1, :1].float() - w).abs().max().item()
-        allowed = 16 * torch.finfo(g.dtype).eps * max(w.abs().max().item(), 1)
-        if not error <= allowed:
-            raise AssertionError(f"wrong result: largest error {error:.3g}, allowed {allowed:.3g}")
-        worst = max(worst, error)
-    return worst
+    return known(torch.cuda.get_device_name()) if where == "cuda" else None
+
+
+def reason(problem):
+    """Why there is no time, in one line."""
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())}"[:300]
 
 
 def line(row):
     """One line of progress."""
     mask = "causal" if row["causal"] else "full"
     head = f"{row['direction']:8} {row['dtype']:8} D {row['D']:3} N {row['N']:5} {mask:6} {row['peer']:15}"
-    return head + (f"{row['tflops']:7.1f} TFLOP/s  {row['ms']:.3f} ms" if "ms" in row else row["error"])
+    if "ms" not in row:
+        return head + row["error"]
+    floor = f", {row['percent_of_floor']:.0f} % of the floor" if row.get("percent_of_floor") else ""
+    return head + f"{row['tflops']:8.4g} TFLOP/s  {row['ms']:9.3f} ms{floor}"

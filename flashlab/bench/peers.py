@@ -61,7 +61,18 @@ def all_peers():
         "sdpa-flash": lambda: sdpa("FLASH_ATTENTION"),
         "sdpa-cudnn": lambda: sdpa("CUDNN_ATTENTION"),
         "sdpa-efficient": lambda: sdpa("EFFICIENT_ATTENTION"),
+        "sdpa-math": lambda: sdpa("MATH"),
         "flex": flex,
         "standard": lambda: standard,
         "fa1": lambda: flashlab("fa1"),
     }
+
+
+def make(name):
+    """The peer of that name. Raises ValueError for an unknown one."""
+    known = all_peers()
+    if name not in known:
+        from flashlab.errors import unknown_name
+
+        raise unknown_name("peer", name, known)
+    return known[name]()

@@ -9,7 +9,7 @@ import sys
 import flashlab
 
 
-def provenance():
+def provenance(command=None):
     """A dict with gpu, driver, clocks, torch, triton, cudnn, python, cpu and its threads, date, command,
     flashlab's version and git commit; None where there is none.
     """
@@ -38,7 +38,7 @@ def provenance():
         "cpu": cpu_name(),
         "threads": torch.get_num_threads(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": "python -m flashlab.bench " + " ".join(without_out(sys.argv[1:])),
+        "command": command or "python -m flashlab.bench " + " ".join(without_out(sys.argv[1:])),
         "flashlab": flashlab.__version__,
         "commit": os.environ.get("FLASHLAB_COMMIT") or _output("git rev-parse --short HEAD"),
     }
