@@ -2,6 +2,7 @@
 
 import argparse
 
+from flashlab.bench import __main__ as bench
 from flashlab.quiz import commands as quiz_commands
 
 
@@ -26,6 +27,9 @@ def parser():
     )
     command.add_argument("--strict", action="store_true", help="exit with 1 if something is missing")
     command.set_defaults(run=doctor)
+    command = commands.add_parser("bench", help="measure attention on this machine")
+    bench.add_arguments(command)
+    command.set_defaults(run=bench.run)
     quiz_commands.add(commands)
     return top
 

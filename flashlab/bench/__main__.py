@@ -16,9 +16,7 @@ STOPPED = 130  # the exit status of a program that Ctrl-C stopped
 
 def main(argv=None):
     """Run one suite; returns the exit status."""
-    p = argparse.ArgumentParser(prog="flashlab bench", description="Measure attention on this machine.")
-    add_arguments(p)
-    return run(p.parse_args(argv))
+    return run(parser().parse_args(argv))
 
 
 def run(args):
@@ -195,8 +193,8 @@ def add_arguments(p):
 
 
 def parser():
-    """A parser of its own, as `python -m flashlab.bench` has it."""
-    p = argparse.ArgumentParser(prog="flashlab bench")
+    """The parser of `python -m flashlab.bench`."""
+    p = argparse.ArgumentParser(prog="flashlab bench", description="Measure attention on this machine.")
     add_arguments(p)
     return p
 

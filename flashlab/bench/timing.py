@@ -1,8 +1,8 @@
-"""How long a call takes: marks in the device's queue around each run, a cold cache, the median and its spread.
+"""How long a call takes: marks in the device's queue around each run, a cold cache, median and spread.
 
-`measure` knows no GPU: it takes a `Device`, four methods that a test or a simulation can stand in for. `Cuda`
-and `Host` are the real ones. On a GPU the flush of L2 before each run keeps the queue full, so that the host's
-launch cost does not count unless the call is shorter than the flush.
+`measure` knows no GPU: it takes a `Device`, four methods that a test or a simulation can stand in for; `Cuda`
+and `Host` are the real ones. On a GPU the flush of L2 before each run keeps the queue full, so that the
+host's launch cost does not count unless the call is shorter than the flush.
 """
 
 import statistics
