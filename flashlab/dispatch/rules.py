@@ -1,0 +1,142 @@
+"""What PyTorch's source says about a CUDA call: read, not run.
+
+The checks of `can_use_{flash,mem_efficient,cudnn}_attention` for dense tensors, in their order, under the
+names that they have in the source. A rule answers True (passes), False (says no), or None: the versions read
+differ. Read: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of pytorch/pytorch at commit 001f694a, a
+state of main newer than 2.13.0; beside it an older state (21c3369e) and the header sdp_utils_cpp.h that torch
+2.13.0 installs.
+"""
+
+from flashlab import gpus
+from flashlab.dispatch.explanation import Explanation, Verdict
+
+SOURCE = (
+    "pytorch/pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp at 001f694a (newer than 2.13.0)"
+)
+CUDNN = (9, 15, 1)  # cuDNN is tried first from this version on; assumed, since there is no GPU to ask
+
+
+def between(sm, low, high):
+    return low <= sm <= high
+
+
+def heads_agree(call, sm):
+    """Equal numbers of heads, or a divisor with the flag; one K/V head without it: newer ones take it."""
+    if call.enable_gqa:
+        return call.Hq % call.Hkv == 0
+    return True if call.Hq == call.Hkv else None if call.Hkv == 1 else False
+
+
+def half(call, sm):
+    return call.dtype == "float16" or (call.dtype == "bfloat16" and sm >= (8, 0))
+
+
+def cudnn_dim(call, sm):
+    """Up to 128; newer builds with cuDNN after 9.22 take up to 256 on sm90 and sm10x."""
+    if call.D > 128:
+        return None if call.D <= 256 and (sm == (9, 0) or sm[0] == 10) else False
+    return True
+
+
+def efficient_heads(call, sm):
+    """With enable_gqa the older state refuses unequal heads, the newer one takes them."""
+    if call.enable_gqa and call.Hq != call.Hkv:
+        return None if call.Hq % call.Hkv == 0 else False
+    return heads_agree(call, sm)
+
+
+def trains_flash(call, sm):
+    """Head dims above 192 in training on consumer chips."""
+    if not call.requires_grad or not (between(sm, (8, 6), (8, 9)) or between(sm, (12, 0), (12, 1))):
+        return True
+    return call.D <= 192 or (call.D > 224 and not call.dropout)
+
+
+# (check in the source, key of our sentence, rule)
+FLASH = [
+    ("check_for_attn_mask", "mask_flash", lambda c, sm: not c.has_tensor_mask),
+    ("check_head_dim_size_flash", "dim_flash", lambda c, sm: c.D <= 256),
+    ("check_flash_attention_hardware_support", "hardware", lambda c, sm: between(sm, (8, 0), (12, 1))),
+    ("check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120", "dim_training", trains_flash),
+    (
+        "check_flash_causal_non_square_seqlens",
+        "causal_not_square",
+        lambda c, sm: c.mask != "causal" or c.Nq == c.Nk,
+    ),
+    ("check_dtypes_flash_attention", "dtype", half),
+    ("check_batch_size_and_num_heads_dense", "heads", heads_agree),
+]
+EFFICIENT = [
+    ("check_mem_efficient_hardware_support", "hardware", lambda c, sm: between(sm, (5, 0), (12, 1))),
+    (
+        "check_head_dim_size_mem_efficient",
+        "dim_efficient",
+        lambda c, sm: c.D % (8 if half(c, sm) else 4 if sm >= (8, 0) else 1) == 0,
+    ),
+    ("check_batch_size_and_num_heads_dense", "heads", efficient_heads),
+    ("check_tensor_dtype", "dtype", lambda c, sm: half(c, sm) or c.dtype == "float32"),
+]
+CUDNN_CHECKS = [
+    ("check_dtypes_low_precision", "dtype", half),
+    ("check_attn_mask_shape", "learned_mask", lambda c, sm: c.mask != "learned"),
+    ("check_cudnn_hardware_support", "hardware", lambda c, sm: between(sm, (8, 0), (12, 1))),
+    ("check_cudnn_dropout", "dropout_cudnn", lambda c, sm: True if c.dropout * 16 % 1 == 0 else None),
+    ("check_batch_size_and_num_heads_dense", "heads", heads_agree),
+    ("check_cudnn_tensor_shapes", "dim_cudnn", cudnn_dim),
+    ("check_cudnn_tensor_shapes", "dim_eight", lambda c, sm: c.D % 8 == 0),
+    ("check_cudnn_tensor_shapes", "one_key", lambda c, sm: c.Nk != 1),
+    ("check_cudnn_tensor_shapes", "one_query_dropout", lambda c, sm: not (c.dropout and c.Nq == 1)),
+]
+CHECKS = {"cudnn": CUDNN_CHECKS, "flash": FLASH, "efficient": EFFICIENT, "math": []}
+
+
+def order_on(sm, cudnn=CUDNN):
+    """The order of trying: `priority_order` and `check_prefer_cudnn_attention` for builds with CUDA 13."""
+    first = ("cudnn",) if sm[0] in (9, 10) and cudnn > (9, 15, 0) else ()
+    return (*first, "flash", "efficient", "math", *(("cudnn",) if not first else ()))
+
+
+def from_source(call, gpu="H200"):
+    """The Explanation of a Call on a GPU (a name of flashlab.gpus, or a GPU) from the rules above."""
+    card = gpus.get(gpu)
+    sm = tuple(card.compute_capability)
+    verdicts = {backend: judge(backend, call, sm) for backend in CHECKS}
+    candidates = []
+    for backend in order_on(sm):
+        can = verdicts[backend].can
+        if can is not False:
+            candidates.append(backend)
+        if can:
+            break
+    choice = candidates[0] if len(candidates) == 1 else None
+    return Explanation(
+        device="cuda",
+        basis="rules",
+        choice=choice,
+        candidates=tuple(candidates),
+        order=order_on(sm),
+        verdicts=tuple(verdicts.values()),
+        call=call,
+        refused=math_refusal(call) if choice == "math" else "",
+        source=f"{SOURCE}; {card.name}, sm{sm[0]}{sm[1]}, cuDNN {'.'.join(map(str, CUDNN))} assumed",
+    )
+
+
+def math_refusal(call):
+    """The error of the math path, the same code on every device: this one is run, on meta tensors."""
+    from flashlab.dispatch.ask import refusal
+
+    q, k, v, options = call.arguments("meta")
+    return refusal(q, k, v, options)
+
+
+def judge(backend, call, sm):
+    """The Verdict of one backend: like PyTorch, it stops at the first check that says no."""
+    open_question = None
+    for check, key, rule in CHECKS[backend]:
+        passes = rule(call, sm)
+        if passes is False:
+            return Verdict(backend, False, keys=(key,), check=check)
+        if passes is None and open_question is None:
+            open_question = Verdict(backend, None, keys=(f"open_{key}",), check=check)
+    return open_question or Verdict(backend, True)
