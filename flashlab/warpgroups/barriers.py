@@ -1,0 +1,145 @@
+"""mbarriers: a count of arrivals and of bytes for each phase, and what a wait for a phase makes known.
+
+A phase is over when all arrivals are in and all expected bytes have come; then the next one begins. A wait names
+its phase by parity only: it passes when the phase that runs now has the other parity. So what passes here may pass
+by luck; a wait is therefore credited with the earliest phase that lets it pass, and with what was known then.
+"""
+
+from flashlab.warpgroups.faults import WrongArrivals, WrongBytes
+from flashlab.warpgroups.machine import here
+from flashlab.warpgroups.names import find_name
+
+
+class Barriers:
+    """An allocation of barriers. `arrivers`: who has ever arrived at one of them; `holders`: who was given them."""
+
+    def __init__(self, count):
+        self.name, self.arrivers, self.holders = None, {}, {}
+        self.all = [Barrier(self, i) for i in range(count)]
+
+    root = property(lambda self: self)
+
+    def index(self, index):
+        if not 0 <= index < len(self.all):
+            raise IndexError(f"{self.name or 'these'} are {len(self.all)} barriers, asked for number {index}")
+        return self.all[int(index)]
+
+
+class Barrier:
+    """One mbarrier. `over[n]`: what is known once phase n is over, and the clock of that."""
+
+    def __init__(self, root, index):
+        self.root, self.number, self.count = root, index, None
+        self.over = []
+        self.begin_phase()
+
+    def begin_phase(self):
+        self.arrived, self.expected, self.came = [], 0, 0
+        self.knows, self.clock = self.over[-1][0] if self.over else 0, 0.0
+
+    phase = property(lambda self: len(self.over))
+    pending = property(lambda self: self.count - len(self.arrived))
+
+    def index(self, index):
+        """A barrier of its own may be indexed once more: shape [n, 1]."""
+        return self
+
+    def init(self, count):
+        self.count = int(count)
+
+    def arrive(self, partition, count=1, expect=0):
+        """`partition` arrives, and says how many bytes are to come besides."""
+        self.check_ready(partition)
+        if count > self.pending:
+            who = ", ".join(self.arrived)
+            raise WrongArrivals(
+                f"{partition.where()} arrives {count} more time(s) at {self}, whose count is {self.count}: "
+                f"{'in its phase ' + str(self.phase) + ' arrived already: ' + who if who else 'more than that'}"
+            )
+        self.root.arrivers.setdefault(partition.name)
+        self.arrived += [partition.name] * count
+        self.expected += expect
+        self.knows |= partition.known
+        self.clock = max(self.clock, partition.clock)
+        self.maybe_over()
+
+    def land(self, nbytes, knows, clock):
+        """A copy has brought `nbytes`."""
+        self.came += nbytes
+        self.knows |= knows
+        self.clock = max(self.clock, clock)
+        self.maybe_over()
+
+    def maybe_over(self):
+        if self.pending == 0 and self.came > self.expected:
+            raise WrongBytes(
+                f"{self}, phase {self.phase}: the copies bring {self.came} bytes, but only {self.expected} are expected"
+            )
+        if self.pending == 0 and self.came == self.expected:
+            self.over.append((self.knows, self.clock))
+            self.last_arrived = self.arrived
+            self.begin_phase()
+
+    def check_ready(self, partition):
+        if self.count is None:
+            raise WrongArrivals(f"{partition.where()} uses {self} before mbarrier.init")
+
+    def wait(self, parity):
+        """Let the running partition wait for the phase of that parity, and know what is known then."""
+        me = here()
+        self.check_ready(me)
+        wait = Wait(self, int(parity) & 1, me)
+        me.wait(wait)
+        me.credited[self], me.last_wait = wait.phase, wait
+        if wait.phase >= 0:
+            me.known |= self.over[wait.phase][0]
+
+    def __str__(self):
+        if self.root.name is None:
+            find_name(self.root)
+        name = self.root.name or "a barrier"
+        return f"{name}[{self.number}]" if len(self.root.all) > 1 else name
+
+
+class Wait:
+    """A wait of `partition` for the phase of `barrier` that is the next one of that parity, by what it saw so far."""
+
+    def __init__(self, barrier, parity, partition):
+        self.barrier, self.parity, self.partition = barrier, parity, partition
+        seen = partition.credited.get(barrier, -1)
+        self.phase = seen if seen & 1 == parity else seen + 1
+
+    def passes(self):
+        return self.barrier.phase & 1 != self.parity
+
+    over = passes
+
+    def clock(self):
+        return self.barrier.over[self.phase][1] if self.phase >= 0 else 0.0
+
+    def story(self):
+        """What this wait was, after it has passed."""
+        b = self.barrier
+        if self.phase < 0:
+            return f"{b} with parity 1, which passes before its phase 0"
+        return f"{b}, phase {self.phase} (count {b.count}, of: {', '.join(dict.fromkeys(b.root.arrivers))})"
+
+    def explain(self):
+        """Why it does not pass, for a deadlock."""
+        b = self.barrier
+        text = f"waits for {b}, phase {b.phase} (parity {self.parity}): {len(b.arrived)} of {b.count} arrivals"
+        if b.arrived:
+            text += f" ({', '.join(b.arrived)})"
+        if b.expected != b.came:
+            text += f", {b.came} bytes have come of {b.expected} expected"
+        missing = [name for name in b.root.arrivers or b.root.holders if name not in b.arrived]
+        if b.pending and missing:
+            text += f"; still to arrive: {' or '.join(m for m in missing if m != self.partition.name) or missing[0]}"
+        elif b.pending:
+            text += "; all that ever arrive here have arrived: its count is too high"
+        if b.phase == 0 and not b.arrived and self.parity == 0 and not b.expected:
+            text += " (a first wait that should pass on a fresh barrier needs parity 1)"
+        return text
+
+    def __str__(self):
+        return f"{self.barrier}, phase {self.phase}"
