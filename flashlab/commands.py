@@ -2,16 +2,19 @@
 
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
 import time
 from pathlib import Path
 
-from . import bootstrap, machine
+from . import bootstrap, machine, pip_run
 from .pip_run import SetupError
 
 START = "/lab/tree/notebooks/00_start.ipynb"
+# Beside the pinned Triton: versions whose private API flashlab/interpreter.py follows. CI tests them too.
+OTHER_TRITONS = ("3.8.0", "3.9.0")
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
@@ -103,13 +106,21 @@ def test(args):
     debian_packages()
     lacking = machine.browser_problem()
     results = []
-    for name, command in steps():
+    for name, command in steps() + (other_tritons() if ci else []):
         if name == "browser tests" and lacking and not ci:
             results.append((name, None, "skipped: {}".format(lacking)))
             continue
         say("\n== {}".format(name))
         began = time.monotonic()
-        code = subprocess.call(command, cwd=str(bootstrap.ROOT), env=step_environment())
+        environment = step_environment()
+        if name.startswith("triton "):
+            try:
+                version = name.split()[1]
+                environment.update(PYTHONPATH=str(side_install(version)), FLASHLAB_SIDE_TRITON=version)
+            except SetupError as error:
+                results.append((name, None, "skipped: {}".format(error)))
+                continue
+        code = subprocess.call(command, cwd=str(bootstrap.ROOT), env=environment)
         ended = (
             "failed: no test ran" if code == 5 and "pytest" in command else "failed (exit {})".format(code)
         )
@@ -130,6 +141,29 @@ def steps():
         ("notebook tests", [*pytest, "notebook and not gpu"]),
         ("browser tests", [*pytest, "browser and not gpu"]),
     ]
+
+
+def other_tritons(system=None):
+    """Return the steps that CI adds: the interpreter and its records on the other supported Tritons."""
+    if (system or platform.system()) != "Linux":
+        return []
+    command = [str(bootstrap.venv_python()), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-m", "not gpu and not gate", "-k", "interpreter or kernels_fa2 or 1-fa"]
+    files = ["tests/test_interpreter.py", "tests/test_kernels_fa2.py", "tests/test_memory.py"]
+    return [("triton " + version, command + files) for version in OTHER_TRITONS]
+
+
+def side_install(version, venv=None):
+    """Install that Triton beside the .venv's own, unless it is there; return the folder for PYTHONPATH."""
+    venv = Path(venv or bootstrap.VENV)
+    folder, unfinished = venv / "side" / version, venv / "side" / (version + ".unfinished")
+    if not folder.exists():
+        shutil.rmtree(str(unfinished), ignore_errors=True)
+        pip = [str(bootstrap.venv_python(venv)), "-m", "pip"]
+        args = ["install", "--no-deps", "--target", str(unfinished), "triton==" + version]
+        pip_run.run_pip(pip, args, venv / "install.log", tmp=None, say=say, label="Triton " + version)
+        unfinished.rename(folder)
+    return folder
 
 
 def step_environment():

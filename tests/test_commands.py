@@ -84,7 +84,8 @@ def test_a_command_that_is_not_known_is_told(capsys):
     assert caught.value.code == 2 and "labb" in capsys.readouterr().err
 
 
-def run_steps(monkeypatch, steps, problem=None, ci="false"):
+def run_steps(monkeypatch, steps, problem=None, ci="false", others=()):
+    monkeypatch.setattr(commands, "other_tritons", lambda: list(others))
     monkeypatch.setattr(bootstrap, "install", lambda extras, say: False)
     monkeypatch.setattr(commands, "debian_packages", lambda: None)
     monkeypatch.setattr(machine, "browser_problem", lambda: problem)
@@ -134,6 +135,61 @@ def test_each_kind_of_test_has_a_process_of_its_own_and_none_runs_gpu_tests():
         "notebook and not gpu",
         "browser and not gpu",
     ]
+
+
+PATH = "import os; print('path', os.environ.get('PYTHONPATH'))"
+
+
+def test_ci_runs_the_interpreter_on_the_other_tritons_too_and_nobody_else_fetches_them(
+    monkeypatch, capfd, tmp_path
+):
+    other = ("triton 3.9.0", [sys.executable, "-c", PATH + "; raise SystemExit(1)"])
+    monkeypatch.setattr(commands, "side_install", lambda version: tmp_path / version)
+    assert run_steps(monkeypatch, [("tests", "")], others=[other]) == 0
+    assert "3.9.0" not in capfd.readouterr().out
+    assert run_steps(monkeypatch, [("tests", PATH)], ci="true", others=[other]) == 1
+    said = capfd.readouterr().out
+    assert f"path {tmp_path / '3.9.0'}\n" in said and said.count(str(tmp_path)) == 1
+    assert said.strip().endswith("failed: triton 3.9.0")
+
+
+def test_a_triton_that_the_index_lacks_is_skipped_and_said(monkeypatch, capfd):
+    def lacking(version):
+        raise SetupError("The package index has no triton==3.9.0 for this machine and this Python.")
+
+    monkeypatch.setattr(commands, "side_install", lacking)
+    others = [("triton 3.9.0", [sys.executable, "-c", "raise SystemExit(1)"])]
+    assert run_steps(monkeypatch, [("tests", "")], ci="true", others=others) == 0
+    said = capfd.readouterr().out
+    assert "skipped: The package index has no triton==3.9.0" in said
+    assert said.strip().endswith("all that ran passed; skipped: triton 3.9.0")
+
+
+def test_the_other_tritons_are_supported_versions_and_their_tests_exist():
+    names = [name for name, _ in commands.other_tritons("Linux")]
+    assert names == ["triton 3.8.0", "triton 3.9.0"] and commands.other_tritons("Darwin") == []
+    for _, command in commands.other_tritons("Linux"):
+        files = [part for part in command if part.startswith("tests/")]
+        assert files and all((ROOT / file).exists() for file in files)
+
+
+def test_a_side_install_that_broke_off_is_made_again_and_a_whole_one_is_kept(monkeypatch, tmp_path):
+    asked = []
+
+    def pip(pip, args, log, **_):
+        asked.append(args[-1])
+        folder = Path(args[args.index("--target") + 1])
+        assert not folder.exists()
+        folder.mkdir(parents=True)
+        if len(asked) == 1:
+            raise SetupError("No network")
+
+    monkeypatch.setattr(commands.pip_run, "run_pip", pip)
+    with pytest.raises(SetupError):
+        commands.side_install("3.9.0", tmp_path)
+    folder = commands.side_install("3.9.0", tmp_path)
+    assert folder.is_dir() and commands.side_install("3.9.0", tmp_path) == folder
+    assert asked == ["triton==3.9.0"] * 2
 
 
 @pytest.mark.parametrize(

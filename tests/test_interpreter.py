@@ -69,6 +69,11 @@ def forever(x_ptr):
         x = x + 1
 
 
+@pytest.mark.skipif("FLASHLAB_SIDE_TRITON" not in os.environ, reason="no Triton beside the .venv's own")
+def test_the_triton_under_test_is_the_one_that_was_named():
+    assert triton.__version__ == os.environ["FLASHLAB_SIDE_TRITON"]
+
+
 def test_a_kernel_runs_without_the_environment_variable():
     if os.environ.get("TRITON_INTERPRET"):
         pytest.skip("TRITON_INTERPRET is set")
