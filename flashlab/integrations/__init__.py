@@ -1,0 +1,1 @@
+"""flashlab's kernels inside other libraries. `hf`: Hugging Face Transformers (extra "hf")."""
