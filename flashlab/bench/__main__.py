@@ -32,25 +32,34 @@ def run(args):
         )
     result = {"suite": args.suite, "provenance": None, "rows": []}
     try:
-        result["provenance"] = provenance(command(args))
         plan = SUITES[args.suite](args)
-        result |= plan.get("about", {})
-        bar = Bar(plan.get("total"))
-        try:
-            for row in plan["rows"](bar.say):
-                result["rows"].append(row)
-                bar.step()
-        finally:
-            bar.clear()
+    except ValueError as problem:  # a name or a size that cannot be
+        return fail(str(problem))
+    try:
+        measure(plan, result, command(args))
     except KeyboardInterrupt:
         result["stopped"] = True
         print(f"stopped: {len(result['rows'])} measurements kept", flush=True)
-    except ValueError as problem:
-        return fail(str(problem))
-    if args.out:
-        write(args.out, result)
-        print("written to", args.out)
+    finally:  # also when something breaks: what was measured is kept
+        if args.out:
+            write(args.out, result)
+            print("written to", args.out)
     return STOPPED if result.get("stopped") else 0
+
+
+def measure(plan, result, command):
+    """Fill a result, row by row, so that what is there stays there."""
+    result["provenance"] = provenance(command)
+    result |= plan.get("about", {})
+    for sentence in result.get("absent", {}).values():
+        print(sentence)
+    bar = Bar(plan.get("total"))
+    try:
+        for row in plan["rows"](bar.say):
+            result["rows"].append(row)
+            bar.step()
+    finally:
+        bar.clear()
 
 
 def command(args):
@@ -92,22 +101,30 @@ def plan_cpu(args):
     """NumPy and PyTorch on the CPU, by N (no GPU needed)."""
     from flashlab.bench import cpu
 
-    lengths = args.lengths or (cpu.QUICK_LENGTHS if args.quick else cpu.LENGTHS)
-    grid = cpu.cases(lengths, masks(args, [False]), args.dims or [cpu.DIM])
-    jobs = cpu.plan(list(grid), args.peers, args.directions or ("forward", "backward"))
+    which = dict(
+        lengths=args.lengths or (cpu.QUICK_LENGTHS if args.quick else cpu.LENGTHS),
+        causal=masks(args, [False]),
+        dims=args.dims or [cpu.DIM],
+        names=args.peers,
+        directions=args.directions or ("forward", "backward"),
+    )
     how = dict(budget_ms=50.0) if args.quick else {}
-    return dict(total=len(jobs), rows=lambda say: cpu.run(jobs, say=say, **how), about={"note": cpu.NOTE})
+    rows = lambda say: cpu.run(say=say, **which, **how)  # noqa: E731
+    return dict(total=len(cpu.plan(**which)), rows=rows, about={"note": cpu.NOTE})
 
 
 def plan_kernels(args):
     """Forward and backward beside the peers."""
-    from flashlab.bench import kernels
+    from flashlab.bench import kernels, peers
 
     lengths = args.lengths or (kernels.QUICK_LENGTHS if args.quick else kernels.LENGTHS)
-    dtypes, dims = args.dtypes or ["float16", "bfloat16"], args.dims or [64, 128]
-    grid = kernels.cases(dtypes, dims, lengths, masks(args))
-    jobs = kernels.plan(list(grid), args.peers, args.directions or ("forward", "backward"))
-    return dict(total=len(jobs), rows=lambda say: kernels.run(jobs, say=say))
+    grid = list(
+        kernels.cases(args.dtypes or ["float16", "bfloat16"], args.dims or [64, 128], lengths, masks(args))
+    )
+    which = grid, args.peers, args.directions or ("forward", "backward")
+    rows = lambda say: kernels.run(*which, say=say)  # noqa: E731
+    about = {} if args.peers else {"absent": peers.absent()}
+    return dict(total=len(kernels.plan(*which)), rows=rows, about=about)
 
 
 def plan_tune(args):

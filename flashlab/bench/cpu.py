@@ -10,7 +10,6 @@ runs, max_error, tflops, cache, input_sets; peak_bytes: most memory that the cal
 result included; in backward rows kept_bytes: what autograd keeps from the forward pass, q, k and v included.
 """
 
-import functools
 import itertools
 
 from flashlab.bench import peers
@@ -29,26 +28,25 @@ PEERS = ("numpy-naive", "numpy-fa2", "sdpa-flash", "sdpa-math", "standard")
 SQUARES = 5  # score matrices that standard attention holds at once, backward
 
 
-def cases(lengths=LENGTHS, causal=(False,), dims=(DIM,), heads=HEADS):
-    """The grid of cases, as dicts with dtype, D, N, causal, B, H."""
-    for d, c, n in itertools.product(dims, causal, lengths):
-        yield dict(dtype="float32", D=d, N=n, causal=c, B=1, H=heads)
-
-
-def plan(which, names=None, directions=("forward", "backward")):
-    """[(case, direction, peer), ...] in the order in which they are measured."""
+def plan(lengths=LENGTHS, causal=(False,), dims=(DIM,), names=None, directions=("forward", "backward")):
+    """[(case, direction, peer), ...] in the order in which they are measured; NumPy only as far as it goes in
+    seconds, unless it is asked for by name. Raises ValueError for an unknown peer.
+    """
+    peers.check_names(names or (), PEERS)
     return [
-        (case, direction, name)
-        for case, direction, name in itertools.product(which, directions, names or PEERS)
-        if names or not name.startswith("numpy") or case["N"] <= NUMPY_UP_TO
+        (dict(dtype="float32", D=d, N=n, causal=c, B=1, H=HEADS), direction, name)
+        for d, c, n, direction, name in itertools.product(dims, causal, lengths, directions, names or PEERS)
+        if names or not name.startswith("numpy") or n <= NUMPY_UP_TO
     ]
 
 
-def run(jobs, budget_ms=250.0, say=print):
-    """Measure every job of a `plan`; yields one dict a measurement (or with "error": why there is none)."""
-    from flashlab.bench.kernels import line
+def run(lengths=LENGTHS, say=print, budget_ms=250.0, **which):
+    """Measure every case of a `plan` (same arguments); yields one dict a measurement (or with "error": why
+    there is none). `budget_ms`: about how long the timed runs of one measurement take.
+    """
+    from flashlab.bench.kernels import line, reason
 
-    for case, direction, name in jobs:
+    for case, direction, name in plan(lengths, **which):
         row = dict(case, direction=direction, peer=name)
         try:
             fits(case)
@@ -56,7 +54,7 @@ def run(jobs, budget_ms=250.0, say=print):
             how = dict(sets=2, cold=False, budget_ms=budget_ms, least=3, most=50, warm=1)
             row |= measured(make(name), case, direction, Host(), "cpu", peak, **how)
         except Exception as problem:  # a peer that cannot do a case is a result, too
-            row["error"] = f"{type(problem).__name__}: {problem}"[:300]
+            row["error"] = reason(problem)
         say(line(row))
         yield row
 
@@ -78,11 +76,7 @@ def make(name):
         return in_numpy(reference.attention, reference.attention_backward)
     if name == "numpy-fa2":
         return in_numpy(tiled.fa2_forward, tiled.fa2_backward)
-    if name in PEERS:
-        return peers.make(name)
-    from flashlab.errors import unknown_name
-
-    raise unknown_name("peer", name, PEERS)
+    return peers.make(name)
 
 
 def in_numpy(forward, backward):
@@ -104,4 +98,4 @@ def in_numpy(forward, backward):
             saved = [x.detach().numpy() for x in ctx.saved_tensors]
             return *map(torch.from_numpy, backward(*saved, do.numpy(), causal=ctx.causal)), None
 
-    return functools.wraps(forward)(lambda q, k, v, causal: Attention.apply(q, k, v, causal))
+    return Attention.apply

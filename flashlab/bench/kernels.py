@@ -10,7 +10,7 @@ import itertools
 
 from flashlab.bench.floors import floors
 from flashlab.bench.floors import flops as flops
-from flashlab.bench.peers import all_peers, make
+from flashlab.bench.peers import Absent, all_peers, check_names, installed, make
 
 TOKENS, HIDDEN = 16384, 2048
 LENGTHS, QUICK_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384), (1024, 4096)
@@ -23,12 +23,24 @@ def cases(dtypes=("float16", "bfloat16"), dims=(64, 128), lengths=LENGTHS, causa
 
 
 def plan(which, names=None, directions=("forward", "backward")):
-    """[(case, direction, peer), ...] in the order in which they are measured."""
-    return list(itertools.product(which, directions, names or all_peers()))
+    """[(case, direction, peer), ...] in the order in which they are measured; all peers that are installed
+    where none are named.
+    """
+    check_names(names or (), all_peers())
+    return list(itertools.product(which, directions, names or installed()))
 
 
-def run(jobs, say=print, where="cuda", device=None, peak=None):
-    """Measure every job of a `plan`; yields one dict a measurement (or with "error": why there is none).
+def run(
+    which,
+    peers=None,
+    directions=("forward", "backward"),
+    say=print,
+    *,
+    where="cuda",
+    device=None,
+    peak=None,
+):
+    """Measure every case with every peer; yields a dict for each (or with "error": why there is no time).
 
     `where`, `device` and `peak` are for tests without a GPU: the torch device, a `timing.Device`, and what
     weighs a call.
@@ -36,13 +48,14 @@ def run(jobs, say=print, where="cuda", device=None, peak=None):
     from flashlab.bench.memory import peak_on_gpu
     from flashlab.bench.timing import Cuda
 
-    device, made, gpu = device or Cuda(), {}, this_gpu(where)
-    for case, direction, name in jobs:
+    device, peak = device or Cuda(), peak or peak_on_gpu
+    made, gpu = {}, this_gpu(where)
+    for case, direction, name in plan(list(which), peers, directions):
         row = dict(case, direction=direction, peer=name)
         try:
             if name not in made:
                 made[name] = make(name)
-            row |= measure(made[name], case, direction, name, where, device, peak or peak_on_gpu)
+            row |= measure(made[name], case, direction, name, where, device, peak)
             row |= floors(case, direction, row["ms"], gpu)
         except Exception as problem:  # a peer that cannot do a case is a result, too
             row["error"] = reason(problem)
@@ -83,7 +96,8 @@ def this_gpu(where):
 
 def reason(problem):
     """Why there is no time, in one line."""
-    return f"{type(problem).__name__}: {' '.join(str(problem).split())}"[:300]
+    name = "" if isinstance(problem, Absent) else f"{type(problem).__name__}: "
+    return f"{name}{' '.join(str(problem).split())}"[:300]
 
 
 def line(row):

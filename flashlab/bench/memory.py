@@ -4,7 +4,6 @@ Reported in bytes for each query row and head: constant if the extra memory is O
 N] matrix is kept. Here, too: how the other suites weigh one call, on a GPU, in PyTorch on a CPU, in NumPy.
 """
 
-import functools
 import os
 import tracemalloc
 
@@ -22,14 +21,15 @@ def cases(peers=None, lengths=LENGTHS):
 
 def run(which=None, heads=4, dim=64, say=print):
     """Measure every peer at every length, bf16, causal; yields one dict a measurement."""
+    from flashlab.bench.kernels import reason
     from flashlab.bench.peers import make
 
     for peer, n in which or cases():
         row = dict(peer=peer, N=n, H=heads, D=dim)
         try:
-            extra = measure(functools.partial(make(peer), causal=True), n, heads, dim)
+            extra = measure(make(peer), n, heads, dim)
         except Exception as problem:  # too little memory, or no such peer here
-            row["error"] = f"{type(problem).__name__}: {problem}"[:300]
+            row["error"] = reason(problem)
             say(f"{peer:15} N {n:6}  {row['error']}")
         else:
             row |= dict(extra_bytes=extra, bytes_per_row=extra / n / heads)
@@ -39,20 +39,21 @@ def run(which=None, heads=4, dim=64, say=print):
 
 
 def measure(attend, n, heads, dim):
-    """Peak bytes of one forward and backward, less q, k, v, do, o, dq, dk and dv."""
+    """Peak bytes of one causal forward and backward, less q, k, v, do, o, dq, dk and dv."""
     import torch
 
-    q, k, v = (
-        torch.randn(1, heads, n, dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-        for _ in range(3)
-    )
+    from flashlab.bench.peers import layout_of
+
+    sizes = dict(B=1, H=heads, N=n, D=dim)
+    shape = [sizes[size] for size in layout_of(attend)]
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     do = torch.randn_like(q)
-    attend(q, k, v).backward(do)  # compiles
+    attend(q, k, v, True).backward(do)  # compiles
     q.grad = k.grad = v.grad = None
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    o = attend(q, k, v)
+    o = attend(q, k, v, True)
     o.backward(do)
     torch.cuda.synchronize()
     results = sum(x.numel() * x.element_size() for x in (o, q.grad, k.grad, v.grad))

@@ -1,11 +1,84 @@
-"""Who flashlab's kernels are compared with, each a function (q, k, v, causal) -> o on CUDA tensors [B, H,
-N, D].
+"""Who flashlab's kernels are compared with, each a function (q, k, v, causal) -> o, differentiable.
 
-`standard` is the honest "standard attention": matmul, softmax, matmul in the inputs' own format (SDPA's math
-backend computes in fp32 and is several times slower than what a careful user would write).
+Tensors are [B, H, N, D], for flash-attn's own packages [B, N, H, D] (`layout_of` says which), each contiguous
+as its peer wants it, so that no copy is timed. `standard` is the honest "standard attention": matmul,
+softmax, matmul in the inputs' own format (SDPA's math backend computes 16-bit inputs in fp32 and is several
+times slower than what a careful user would write).
 """
 
 import functools
+import importlib
+import importlib.util
+
+from flashlab.errors import unknown_name
+
+# peer: (modules that may hold its flash_attn_func, how to get it)
+FLASH_ATTN = {
+    "flash-attn": (("flash_attn.flash_attn_interface",), "pip install flash-attn"),
+    "flash-attn-3": (
+        ("flash_attn_interface", "flash_attn_3.flash_attn_interface"),
+        "build the folder hopper of the flash-attention repository; Hopper only",
+    ),
+    "flash-attn-4": (("flash_attn.cute",), "pip install flash-attn-4; Hopper and Blackwell only"),
+}
+SDPA = {
+    "sdpa-flash": "FLASH_ATTENTION",
+    "sdpa-cudnn": "CUDNN_ATTENTION",
+    "sdpa-efficient": "EFFICIENT_ATTENTION",
+    "sdpa-math": "MATH",
+}
+
+
+class Absent(Exception):
+    """A peer that is not installed here; the message is one sentence that says how to get it."""
+
+
+def all_peers():
+    """Name -> function that makes the peer; making one may fail where it is not installed."""
+    peers = {"fa2": lambda: flashlab("fa2")}
+    peers |= {name: functools.partial(sdpa, backend) for name, backend in SDPA.items()}
+    peers |= {"flex": flex, "standard": lambda: standard, "fa1": lambda: flashlab("fa1")}
+    return peers | {name: functools.partial(flash_attn, name) for name in FLASH_ATTN}
+
+
+def make(name):
+    """The peer of that name. Raises ValueError for an unknown one, Absent for one that is not installed."""
+    check_names([name], all_peers())
+    return all_peers()[name]()
+
+
+def check_names(names, known):
+    """Raise ValueError, with the closest names, for the first of `names` that is not `known`."""
+    for name in names:
+        if name not in known:
+            raise unknown_name("peer", name, known)
+
+
+def installed():
+    """The names of the peers that are worth trying here."""
+    return [name for name in all_peers() if name not in absent()]
+
+
+def absent():
+    """Name -> one sentence, for each peer that is not installed here."""
+    return {
+        name: f"{name} is not installed here: {how}."
+        for name, (modules, how) in FLASH_ATTN.items()
+        if not any(map(found, modules))
+    }
+
+
+def found(module):
+    """Whether Python finds a module (its parent packages are imported, itself is not)."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError, OSError):  # no parent, or a parent that does not import
+        return False
+
+
+def layout_of(peer):
+    """The axes of a peer's tensors: "BHND", or "BNHD"."""
+    return getattr(peer, "layout", "BHND")
 
 
 def standard(q, k, v, causal):
@@ -54,25 +127,25 @@ def flex():
     return lambda q, k, v, causal: compiled(q, k, v, block_mask=mask(q.shape[-2]) if causal else None)
 
 
-def all_peers():
-    """Name -> function that makes the peer; making one may fail where it is not installed."""
-    return {
-        "fa2": lambda: flashlab("fa2"),
-        "sdpa-flash": lambda: sdpa("FLASH_ATTENTION"),
-        "sdpa-cudnn": lambda: sdpa("CUDNN_ATTENTION"),
-        "sdpa-efficient": lambda: sdpa("EFFICIENT_ATTENTION"),
-        "sdpa-math": lambda: sdpa("MATH"),
-        "flex": flex,
-        "standard": lambda: standard,
-        "fa1": lambda: flashlab("fa1"),
-    }
+def flash_attn(name):
+    """flash_attn_func of the flash-attn package, of flash-attn 3 (Hopper) or flash-attn-4 (CuTe), on [B, N,
+    H, D]. Some versions of the last two return (o, lse). For Nq = Nk their causal mask is everyone's.
+    """
+    modules, how = FLASH_ATTN[name]
+    module = next(filter(found, modules), None)
+    if module is None:
+        raise Absent(absent().get(name, f"{name} is not installed here: {how}."))
+    try:
+        call = importlib.import_module(module).flash_attn_func
+    except Exception as problem:  # built for another torch, another GPU, another CUDA
+        why = " ".join(str(problem).split())[:150]
+        raise Absent(
+            f"{name} is installed but cannot be imported: {type(problem).__name__}: {why}."
+        ) from None
 
+    def run(q, k, v, causal):
+        o = call(q, k, v, causal=causal)
+        return o[0] if isinstance(o, tuple) else o
 
-def make(name):
-    """The peer of that name. Raises ValueError for an unknown one."""
-    known = all_peers()
-    if name not in known:
-        from flashlab.errors import unknown_name
-
-        raise unknown_name("peer", name, known)
-    return known[name]()
+    run.layout = "BNHD"
+    return run

@@ -6,7 +6,7 @@ writes nothing (the memory that it is given held NaN, and the whole result must 
 """
 
 from flashlab.bench.floors import flops
-from flashlab.bench.peers import standard
+from flashlab.bench.peers import layout_of, standard
 from flashlab.bench.sdpa_paths import weighing
 from flashlab.bench.timing import measure
 from flashlab.memory import kept
@@ -28,7 +28,8 @@ class Work:
         import torch
 
         self.attend, self.causal, self.backward = attend, case["causal"], direction == "backward"
-        shape, dtype = (case["B"], case["H"], case["N"], case["D"]), getattr(torch, case["dtype"])
+        self.layout, dtype = layout_of(attend), getattr(torch, case["dtype"])
+        shape = [case[size] for size in self.layout]
         torch.manual_seed(0)
         self.inputs = [
             [torch.randn(shape, device=where, dtype=dtype) for _ in range(3 + self.backward)]
@@ -66,8 +67,7 @@ class Work:
 
         if not all(torch.isfinite(x).all() for x in results):
             raise AssertionError("wrong result: not all values were written, or some are not finite")
-        b, h = divmod(self.head(i), self.inputs[i][0].shape[1])
-        first = [x.detach()[b : b + 1, h : h + 1] for x in self.inputs[i]]
+        first = [self.one_head(x.detach(), i) for x in self.inputs[i]]
         wide = torch.float64 if first[0].dtype == torch.float32 else torch.float32
         q, k, v, *do = (x.to(wide) for x in first)
         leaves = [x.requires_grad_(self.backward) for x in (q, k, v)]
@@ -75,16 +75,18 @@ class Work:
         if self.backward:
             want = torch.autograd.grad(want, leaves, do)
         for g, w in zip(results, want, strict=True):
-            error = (g[b : b + 1, h : h + 1].to(wide) - w).abs().max().item()
+            error = (self.one_head(g, i).to(wide) - w).abs().max().item()
             allowed = self.allowed * max(w.abs().max().item(), 1)
             if not error <= allowed:
                 raise AssertionError(f"wrong result: largest error {error:.3g}, allowed {allowed:.3g}")
             self.max_error = max(self.max_error, error)
 
-    def head(self, i):
-        """The head that is compared for set i: the first, the last, and between them."""
-        heads = self.inputs[0][0].shape[0] * self.inputs[0][0].shape[1]
-        return i * (heads - 1) // max(len(self.inputs) - 1, 1)
+    def one_head(self, x, i):
+        """The head [1, 1, N, D] of x that is compared for set i: the first, the last, and between them."""
+        x = x.transpose(1, 2) if self.layout == "BNHD" else x
+        heads = x.shape[0] * x.shape[1]
+        b, h = divmod(i * (heads - 1) // max(len(self.inputs) - 1, 1), x.shape[1])
+        return x[b : b + 1, h : h + 1]
 
 
 def measured(attend, case, direction, device, where, peak, *, sets=MOST_SETS, cold=True, **how):
