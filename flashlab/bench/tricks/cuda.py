@@ -1,0 +1,134 @@
+"""The current CUDA device, with what the benchmarks of `flashlab.bench.tricks` ask of one."""
+
+import time
+
+from flashlab import gpus
+from flashlab.bench import peers, timing
+from flashlab.errors import unknown_name
+
+PEERS = {
+    "fa2": lambda: peers.flashlab("fa2"),
+    "sdpa-flash": lambda: peers.sdpa("FLASH_ATTENTION"),
+    "sdpa-cudnn": lambda: peers.sdpa("CUDNN_ATTENTION"),
+    "math": lambda: peers.sdpa("MATH"),
+    "standard": lambda: peers.standard,
+    "skips-half": lambda: _skips_half(peers.sdpa("FLASH_ATTENTION")),
+}
+KERNELS = tuple(PEERS)
+
+
+class Cuda(timing.Cuda):
+    """As `flashlab.bench.tricks.device.Simulated`, in real time. `log` names what was asked for; where
+    PyTorch chooses, what it says it chose. First calls of a kernel are only the process's first.
+    """
+
+    tolerance = 2e-2
+
+    def __init__(self):
+        super().__init__()
+        self.log = []
+
+    def fresh(self):
+        """This device, with nothing queued, a second to cool and an empty log."""
+        self.synchronize()
+        time.sleep(1.0)
+        self.log = []
+        return self
+
+    def gpu(self):
+        """What `flashlab.gpus` knows of this GPU, or None."""
+        name = self.cuda.get_device_name()
+        return next((gpu for gpu in gpus.ALL.values() if gpu.name in name), None)
+
+    def normal(self, shape, dtype="float16", seed=0):
+        import torch
+
+        made = torch.Generator("cuda").manual_seed(seed)
+        return torch.randn(*shape, generator=made, device="cuda", dtype=getattr(torch, dtype))
+
+    def zeros(self, shape, dtype="float16"):
+        import torch
+
+        return torch.zeros(*shape, device="cuda", dtype=getattr(torch, dtype))
+
+    def renew(self, x, seed):
+        x.normal_()
+
+    def poison(self, x):
+        x.fill_(float("nan"))
+
+    def copy(self, x):
+        return x.clone()
+
+    def spread(self, x):
+        return x.float().std().item()
+
+    def host(self):
+        return time.perf_counter()
+
+    def pause(self, seconds):
+        until = time.perf_counter() + seconds  # sleep() is too coarse
+        while time.perf_counter() < until:
+            pass
+
+    def delay(self, ms):
+        self.cuda._sleep(int(ms * 1e-3 * self.clock_mhz() * 1e6))
+
+    def heat(self, seconds):
+        a = self.normal((8192, 8192), "bfloat16")
+        self.soak(lambda: a @ a, seconds)
+
+    def soak(self, call, seconds=2.5):
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            call()
+            self.synchronize()
+
+    def clock_mhz(self):
+        try:
+            return self.cuda.clock_rate()
+        except (RuntimeError, ModuleNotFoundError):  # needs nvidia-ml-py
+            return 1.98e3
+
+    def attention(self, kernel="sdpa-flash"):
+        if kernel is not None and kernel not in PEERS:
+            raise unknown_name("kernel", kernel, PEERS)
+        attend = PEERS[kernel]() if kernel else _as_chosen()
+
+        def call(q, k, v, causal=False):
+            if k.shape[1] != q.shape[1]:
+                k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+            name = kernel or _choice(q, k, v, causal)
+            self.log.append((name, "float32" if name == "math" else str(q.dtype).removeprefix("torch.")))
+            return attend(q, k, v, causal)
+
+        call.kernel = kernel or "as chosen"
+        return call
+
+    def error(self, o, q, k, v, causal=False):
+        group = q.shape[1] // k.shape[1]
+        q, k, v, o = (x[:1, :1].float() for x in (q, k, v, o)) if group else (q, k, v, o)
+        return (o - peers.standard(q, k, v, causal)).abs().max().item()
+
+
+def _as_chosen():
+    from torch.nn.functional import scaled_dot_product_attention
+
+    return lambda q, k, v, causal: scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def _choice(q, k, v, causal):
+    import torch
+    from torch.nn.attention import SDPBackend
+
+    chosen = SDPBackend(torch._fused_sdp_choice(q, k, v, is_causal=causal))
+    names = {"FLASH_ATTENTION": "sdpa-flash", "CUDNN_ATTENTION": "sdpa-cudnn", "MATH": "math"}
+    return names.get(chosen.name, chosen.name.lower())
+
+
+def _skips_half(attend):
+    def call(q, k, v, causal):
+        n = k.shape[2] // 2
+        return attend(q, k[:, :, :n], v[:, :, :n], causal)
+
+    return call

@@ -1,0 +1,121 @@
+"""What the simulated device believes about a GPU: where each number is from, and which are assumed.
+
+It is a model. It is right about the order of things (a launch returns before the kernel runs, a first call
+compiles, L2 remembers, a hot chip slows down) and about as right about sizes as its parameters are. Those of
+the H200 are read from the measurements that the package keeps (`flashlab.bench.recorded`); what nobody
+measured here is an assumption, and is called one below.
+"""
+
+import functools
+import math
+import statistics
+from dataclasses import dataclass
+
+from flashlab import bench, gpus
+
+MATRIX_SHARE = 715 / 989.5  # what a large matrix product reaches of the peak: measured, see gpus.ALL["H200"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The parameters of a simulated device; times in µs or ms as named, clocks in MHz.
+
+    Recorded (H200, 2026-11-30)
+    `launch_us`: until a call of SDPA returns (suite host). `bandwidth`: bytes/s of a copy (suite decode).
+    `boost_mhz`, `steady_mhz`: the SM clock when idle and right after the suite kernels, on random data.
+    `noise`: half the distance from the 20th to the 80th percentile, over the median (suite kernels).
+
+    Assumed
+    `latency_us`: from a launch to the first byte. `event_us`: what recording an event costs the
+    host, and the device.
+    `first_call_ms`, `plan_ms`: what the first call of a kernel, and of a kernel on a shape, cost the host
+    (loading, handles; compiling, planning). `l2_speed`: L2's bandwidth over that of HBM. `settle_ms`: the
+    time constant with which the clock follows the power drawn. `outlier_share`, `outlier_factor`: how many
+    runs something else disturbs, and how much longer those take. Zeros as input draw so little power that
+    the clock stays at its boost value.
+    """
+
+    gpu: gpus.GPU
+    launch_us: float
+    bandwidth: float
+    boost_mhz: float
+    steady_mhz: float
+    noise: float
+    latency_us: float = 3.0
+    event_us: float = 1.0
+    first_call_ms: float = 300.0
+    plan_ms: float = 150.0
+    l2_speed: float = 2.0
+    settle_ms: float = 500.0
+    outlier_share: float = 0.03
+    outlier_factor: float = 6.0
+
+
+@functools.cache
+def h200():
+    """The model of the H200 on which the kept measurements were made."""
+    (host,) = bench.recorded("host")
+    launch = next(row["us"] for row in host["rows"] if row["way"] == "sdpa, no_grad")
+    copies = [row["copy_tbs"] for record in bench.recorded("decode") for row in record["rows"]]
+    clocks = [record["provenance"] for record in bench.recorded("kernels")]
+    spread = [(row["high"] - row["low"]) / 2 / row["ms"] for row in _kernel_rows()]
+    return Model(
+        gpu=gpus.get("H200"),
+        launch_us=launch,
+        bandwidth=statistics.median(copies) * 1e12,
+        boost_mhz=max(_mhz(c["sm_clock_max"]) for c in clocks),
+        steady_mhz=min(_mhz(c["sm_clock"]) for c in clocks),
+        noise=statistics.median(spread),
+    )
+
+
+def compute_ms(model, kernel, problem):
+    """Milliseconds of arithmetic of a kernel at the steady clock: FLOPs over the recorded rate.
+
+    The rate is that of the record nearest in D and N, with the same mask. Without a record: "standard" at
+    the rate of a large matrix product, "math" at the peak of float32. "skips-half" (a wrong kernel) does
+    half of what "sdpa-flash" does. One query row is all memory: 0.
+    """
+    if problem.Nq == 1:
+        return 0.0
+    if kernel == "skips-half":
+        return compute_ms(model, "sdpa-flash", problem) / 2
+    full = 4 * problem.B * problem.Hq * problem.Nq * problem.Nk * problem.D
+    if kernel == "math":
+        return full / model.gpu.peak_of("float32") * 1e3
+    if kernel == "standard":
+        return full / (model.gpu.peak_of(problem.dtype) * MATRIX_SHARE) * 1e3
+    return flops(problem) / _rate(kernel, problem.D, problem.Nk, bool(problem.causal)) * 1e3
+
+
+def matrix_bytes(kernel, problem):
+    """Bytes of S and P that an unfused kernel writes and reads back; 0 for the fused ones.
+
+    SDPA's math backend does so in float32 and makes more passes than are counted here: on the H200 it
+    reached 6 to 25 TFLOP/s, the model is kinder to it.
+    """
+    if kernel not in ("standard", "math"):
+        return 0
+    itemsize = 4 if kernel == "math" else problem.itemsize
+    return 4 * problem.B * problem.Hq * problem.Nq * problem.Nk * itemsize
+
+
+def flops(problem):
+    """FLOPs that count, forward: 4 B H Nq Nk D, half of it under a causal mask."""
+    full = 4 * problem.B * problem.Hq * problem.Nq * problem.Nk * problem.D
+    return full / 2 if problem.causal and problem.Nq > 1 else full
+
+
+def _rate(kernel, d, n, causal):
+    rows = [row for row in _kernel_rows() if row["peer"] == kernel and row["causal"] == causal]
+    return min(rows, key=lambda row: (abs(row["D"] - d), abs(math.log(row["N"] / n))))["tflops"] * 1e12
+
+
+@functools.cache
+def _kernel_rows():
+    rows = [row for record in bench.recorded("kernels") for row in record["rows"]]
+    return [row for row in rows if row["direction"] == "forward" and "tflops" in row]
+
+
+def _mhz(text):
+    return float(text.split()[0])
