@@ -177,6 +177,15 @@ def plan_schedule(args):
     return dict(rows=lambda say: schedule.run(say=say))
 
 
+def plan_dispatch(args):
+    """Which SDPA backend PyTorch runs for a grid of calls, and why not the others."""
+    from flashlab.bench import dispatch
+    from flashlab.dispatch.grid import calls
+
+    which = calls(args.quick)
+    return dict(total=len(which), rows=lambda say: dispatch.run(which, say=say))
+
+
 SUITES = {
     "cpu": plan_cpu,
     "kernels": plan_kernels,
@@ -186,6 +195,7 @@ SUITES = {
     "tune": plan_tune,
     "traffic": plan_traffic,
     "schedule": plan_schedule,
+    "dispatch": plan_dispatch,
 }
 
 

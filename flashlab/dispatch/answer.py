@@ -1,9 +1,11 @@
 """Where an answer comes from: PyTorch here, the record of an H200, or PyTorch's sources; never a mixture."""
 
 import dataclasses
+import functools
 
 from flashlab.dispatch.call import Call
-from flashlab.dispatch.explanation import BASES, Explanation, Verdict
+from flashlab.dispatch.explanation import BACKENDS, BASES, Explanation, Verdict
+from flashlab.dispatch.words import key_of
 from flashlab.errors import unknown_name
 from flashlab.text import t
 
@@ -22,15 +24,15 @@ def answer(call, device="cpu", gpu="H200", basis=None):
         if not has_cuda():
             raise LookupError(t("dispatch.no_gpu"))
         return _asked(call, "cuda")
-    found = from_record(call) if basis in (None, "recorded") else None
-    if found is not None:
-        return found
+    kept = index()
+    if basis != "rules" and call in kept:
+        return from_row(*kept[call])
+    why = t("dispatch.not_in_record" if kept else "dispatch.no_record")
     if basis == "recorded":
-        raise LookupError(t("dispatch.no_record" if not records() else "dispatch.not_in_record"))
+        raise LookupError(why)
     from flashlab.dispatch.rules import from_source
 
     read = from_source(call, gpu)
-    why = t("dispatch.no_record" if not records() else "dispatch.not_in_record")
     return read if basis == "rules" else dataclasses.replace(read, notes=(*read.notes, why))
 
 
@@ -47,40 +49,40 @@ def has_cuda():
     return torch.cuda.is_available()
 
 
-def records():
-    """The kept records of the suite `dispatch`."""
+@functools.cache
+def index():
+    """What the kept records of the suite `dispatch` say: Call -> (row, provenance)."""
     from flashlab.bench import recorded
 
-    return recorded("dispatch")
+    return {
+        Call(**row["call"]): (row, kept["provenance"])
+        for kept in recorded("dispatch")
+        for row in kept["rows"]
+    }
 
 
-def from_record(call, kept=None):
-    """The Explanation that was recorded for exactly this Call, or None."""
-    wanted = call.fields()
-    for record in records() if kept is None else kept:
-        for row in record["rows"]:
-            if row["call"] == wanted:
-                return _explanation(row, record["provenance"])
-    return None
+def from_row(row, where):
+    """The Explanation that a row of a record holds (see flashlab.bench.dispatch); `where`: its provenance."""
+    refusals = row["no"]
 
+    def verdict(backend):
+        if backend not in refusals:
+            return Verdict(backend, True)
+        reasons = tuple(refusals[backend])
+        return Verdict(backend, False, reasons, tuple(map(key_of, reasons)) or ("silent",))
 
-def _explanation(row, where):
-    verdicts = tuple(
-        Verdict(v["backend"], v["can"], tuple(v["reasons"]), tuple(v["keys"]), v["check"])
-        for v in row["verdicts"]
-    )
-    kernels = row.get("kernels", [])
+    notes = [t("dispatch.kernels", kernels=", ".join(row["kernels"]))] if row.get("kernels") else []
+    if row.get("masked_row"):
+        notes.append(t(f"dispatch.masked_row.{row['masked_row']}", version=where["torch"]))
+    place = [where["gpu"], f"torch {where['torch']}", f"cuDNN {where['cudnn']}", where["date"][:10]]
     return Explanation(
         device=row["device"],
         basis="recorded",
         choice=row["choice"],
         order=tuple(row["order"]),
-        verdicts=verdicts,
+        verdicts=tuple(map(verdict, BACKENDS)),
         call=Call(**row["call"]),
-        refused=row["refused"],
-        notes=(t("dispatch.kernels", kernels=", ".join(kernels)),) if kernels else (),
-        source=", ".join(
-            [where["gpu"], f"torch {where['torch']}", f"cuDNN {where['cudnn']}", where["date"][:10]]
-            + [where["command"]]
-        ),
+        refused=row.get("refused", ""),
+        notes=tuple(notes),
+        source=", ".join([*map(str, place), where["command"]]),
     )

@@ -3,6 +3,7 @@
 import re
 import threading
 import warnings
+from dataclasses import replace
 
 from flashlab.dispatch.explanation import BACKENDS, Explanation, Verdict
 from flashlab.dispatch.words import key_of
@@ -14,15 +15,25 @@ _lock = threading.RLock()  # warnings and the switches of sdpa_kernel belong to 
 def ask_call(call, device="cpu"):
     """The Explanation of a Call on "cpu" or "cuda", from the PyTorch that is installed."""
     q, k, v, options = call.arguments(device)
-    notes = [masked_row(call, device)] if call.masked_rows else []
-    return _ask(q, k, v, options, call=call, notes=tuple(notes))
+    notes = ()
+    if call.masked_rows:
+        notes = (t(f"dispatch.masked_row.{masked_row(call, device)}", version=_version()),)
+
+    def refused(choice):
+        return refusal_of(call) if choice == "math" else ""
+
+    return _ask(q, k, v, options, refused, call=call, notes=notes)
 
 
 def ask_tensors(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
     """The same for tensors of any shape."""
     options = dict(attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, enable_gqa=enable_gqa)
     title = " ".join(f"{name} {list(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
-    return _ask(q, k, v, options, title=f"{title} {str(q.dtype).removeprefix('torch.')}")
+
+    def refused(choice):
+        return _refusal_bare(q, k, v, options) if choice == "math" else ""
+
+    return _ask(q, k, v, options, refused, title=f"{title} {str(q.dtype).removeprefix('torch.')}")
 
 
 def choice_of(q, k, v, options):
@@ -33,7 +44,7 @@ def choice_of(q, k, v, options):
     return _short(SDPBackend(torch._fused_sdp_choice(q, k, v, **options)).name)
 
 
-def _ask(q, k, v, options, **about):
+def _ask(q, k, v, options, refused, **about):
     import torch
 
     device = q.device.type
@@ -50,7 +61,7 @@ def _ask(q, k, v, options, **about):
         choice=choice,
         order=_order(device),
         verdicts=verdicts,
-        refused=refusal(q, k, v, options) if choice == "math" else "",
+        refused=refused(choice),
         source=source,
         **about,
     )
@@ -111,24 +122,37 @@ def _order(device):
     return tuple(_short(SDPBackend(n).name) for n in torch._C._get_sdp_priority_order())
 
 
-def refusal(q, k, v, options):
-    """The error that the math path raises for these shapes, or ""; tried without memory, on meta tensors."""
+def refusal_of(call):
+    """The error that the math path raises for a Call, or "": run at two tokens, which changes no reason."""
+    small = replace(call, B=1, Nq=2, Nk=2, D=8, requires_grad=False, dtype="float32")
+    q, k, v, options = small.arguments("cpu")
+    return _error(q, k, v, options) if call.Hq != call.Hkv else ""
+
+
+def _refusal_bare(q, k, v, options):
+    """The same for any tensors: run without memory, on meta tensors."""
     import torch
 
     def bare(x):
         return torch.empty(x.shape, dtype=x.dtype, device="meta") if torch.is_tensor(x) else x
 
+    return _error(bare(q), bare(k), bare(v), {name: bare(x) for name, x in options.items()})
+
+
+def _error(q, k, v, options):
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     try:
-        torch.nn.functional.scaled_dot_product_attention(
-            bare(q), bare(k), bare(v), **{name: bare(x) for name, x in options.items()}
-        )
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
     except (RuntimeError, ValueError, NotImplementedError) as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return ""
 
 
 def masked_row(call, device):
-    """A sentence on what a row that sees nothing returns here: computed on three rows and four keys."""
+    """What a row that sees nothing returns here, "zero", "nan" or "other": computed on four rows and keys."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -138,8 +162,13 @@ def masked_row(call, device):
     mask[1] = False
     hidden = torch.zeros(4, 4, dtype=dtype, device=device).masked_fill(~mask, float("-inf"))
     o = scaled_dot_product_attention(x, x, x, attn_mask=mask if call.mask == "bool" else hidden)[0, 0, 1]
-    kind = "nan" if o.isnan().any() else "zero" if not o.any() else "other"
-    return t(f"dispatch.masked_row.{kind}", version=torch.__version__)
+    return "nan" if o.isnan().any() else "zero" if not o.any() else "other"
+
+
+def _version():
+    import torch
+
+    return torch.__version__
 
 
 def _short(name):

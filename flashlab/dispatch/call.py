@@ -13,8 +13,8 @@ class Call:
     """q [B, Hq, Nq, D], k and v [B, Hkv, Nk, D] of `dtype`, and what is asked of the function.
 
     `mask`: "none"; "causal" (is_causal=True); "bool" or "float" (an attn_mask [Nq, Nk] of that kind);
-    "learned" (a float mask that requires a gradient, as a learned bias does). `masked_rows`: one row of such a
-    mask sees nothing. `training` is what a module hands on: dropout_p counts only in training.
+    "learned" (a float mask that requires a gradient, as a learned bias does). `masked_rows`: one row of such
+    a mask sees nothing. `training` is what a module hands on: dropout_p counts only in training.
     `requires_grad`: q, k and v need gradients. Hkv and Nk default to Hq and Nq.
     """
 
@@ -65,6 +65,12 @@ class Call:
     def fields(self):
         """All fields as a dict that JSON can hold."""
         return asdict(self)
+
+    def changed(self):
+        """The fields that are not those of Call(): Call(**call.changed()) == call."""
+        plain = Call().fields()
+        told = {name: value for name, value in self.fields().items() if value != plain[name]}
+        return told | {"Hkv": self.Hkv, "Nk": self.Nk}
 
     def arguments(self, device, values=False):
         """(q, k, v, keyword arguments) for scaled_dot_product_attention on `device`.

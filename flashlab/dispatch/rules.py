@@ -1,17 +1,19 @@
-"""What PyTorch's source says about a CUDA call: read, not run.
+"""What PyTorch's source says about a CUDA call of torch 2.13: read, not run.
 
 The checks of `can_use_{flash,mem_efficient,cudnn}_attention` for dense tensors, in their order, under the
-names that they have in the source. A rule answers True (passes), False (says no), or None: the versions read
-differ. Read: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of pytorch/pytorch at commit 001f694a, a
-state of main newer than 2.13.0; beside it an older state (21c3369e) and the header sdp_utils_cpp.h that torch
-2.13.0 installs.
+names that they have in the source. A rule answers True (passes), False (says no), or None: not settled by
+what was read. Read: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of pytorch/pytorch at commit
+001f694a, a state of main after 2.13.0, less what pull request 191085 (July 2026: grouped heads for the
+memory-efficient kernel, one K/V head without the flag) added to it: the header sdp_utils_cpp.h that torch
+2.13.0 installs does not have it.
 """
 
 from flashlab import gpus
 from flashlab.dispatch.explanation import Explanation, Verdict
 
 SOURCE = (
-    "pytorch/pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp at 001f694a (newer than 2.13.0)"
+    "pytorch/pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp at 001f694a "
+    "less pull request 191085, as in 2.13.0"
 )
 CUDNN = (9, 15, 1)  # cuDNN is tried first from this version on; assumed, since there is no GPU to ask
 
@@ -21,10 +23,8 @@ def between(sm, low, high):
 
 
 def heads_agree(call, sm):
-    """Equal numbers of heads, or a divisor with the flag; one K/V head without it: newer ones take it."""
-    if call.enable_gqa:
-        return call.Hq % call.Hkv == 0
-    return True if call.Hq == call.Hkv else None if call.Hkv == 1 else False
+    """Equal numbers of heads, or with the flag a divisor."""
+    return call.Hq % call.Hkv == 0 if call.enable_gqa else call.Hq == call.Hkv
 
 
 def half(call, sm):
@@ -36,13 +36,6 @@ def cudnn_dim(call, sm):
     if call.D > 128:
         return None if call.D <= 256 and (sm == (9, 0) or sm[0] == 10) else False
     return True
-
-
-def efficient_heads(call, sm):
-    """With enable_gqa the older state refuses unequal heads, the newer one takes them."""
-    if call.enable_gqa and call.Hq != call.Hkv:
-        return None if call.Hq % call.Hkv == 0 else False
-    return heads_agree(call, sm)
 
 
 def trains_flash(call, sm):
@@ -73,14 +66,14 @@ EFFICIENT = [
         "dim_efficient",
         lambda c, sm: c.D % (8 if half(c, sm) else 4 if sm >= (8, 0) else 1) == 0,
     ),
-    ("check_batch_size_and_num_heads_dense", "heads", efficient_heads),
+    ("check_batch_size_and_num_heads_dense", "heads_efficient", lambda c, sm: c.Hq == c.Hkv),
     ("check_tensor_dtype", "dtype", lambda c, sm: half(c, sm) or c.dtype == "float32"),
 ]
 CUDNN_CHECKS = [
     ("check_dtypes_low_precision", "dtype", half),
     ("check_attn_mask_shape", "learned_mask", lambda c, sm: c.mask != "learned"),
     ("check_cudnn_hardware_support", "hardware", lambda c, sm: between(sm, (8, 0), (12, 1))),
-    ("check_cudnn_dropout", "dropout_cudnn", lambda c, sm: True if c.dropout * 16 % 1 == 0 else None),
+    ("check_cudnn_dropout", "dropout_cudnn", lambda c, sm: c.dropout * 16 % 1 == 0),
     ("check_batch_size_and_num_heads_dense", "heads", heads_agree),
     ("check_cudnn_tensor_shapes", "dim_cudnn", cudnn_dim),
     ("check_cudnn_tensor_shapes", "dim_eight", lambda c, sm: c.D % 8 == 0),
@@ -97,7 +90,12 @@ def order_on(sm, cudnn=CUDNN):
 
 
 def from_source(call, gpu="H200"):
-    """The Explanation of a Call on a GPU (a name of flashlab.gpus, or a GPU) from the rules above."""
+    """The Explanation of a Call on a GPU (a name of flashlab.gpus, or a GPU) from the rules above.
+
+    The math path is the same code on every device: its error, where it has one, is had by running it.
+    """
+    from flashlab.dispatch.ask import refusal_of
+
     card = gpus.get(gpu)
     sm = tuple(card.compute_capability)
     verdicts = {backend: judge(backend, call, sm) for backend in CHECKS}
@@ -117,17 +115,9 @@ def from_source(call, gpu="H200"):
         order=order_on(sm),
         verdicts=tuple(verdicts.values()),
         call=call,
-        refused=math_refusal(call) if choice == "math" else "",
+        refused=refusal_of(call) if choice == "math" else "",
         source=f"{SOURCE}; {card.name}, sm{sm[0]}{sm[1]}, cuDNN {'.'.join(map(str, CUDNN))} assumed",
     )
-
-
-def math_refusal(call):
-    """The error of the math path, the same code on every device: this one is run, on meta tensors."""
-    from flashlab.dispatch.ask import refusal
-
-    q, k, v, options = call.arguments("meta")
-    return refusal(q, k, v, options)
 
 
 def judge(backend, call, sm):
