@@ -26,7 +26,7 @@ class Barriers:
 
 
 class Barrier:
-    """One mbarrier. `over[n]`: what is known once phase n is over, and the clock of that."""
+    """One mbarrier. `over[n]`: what is known once phase n is over, the clock of that, and who arrived."""
 
     def __init__(self, root, index):
         self.root, self.number, self.count = root, index, None
@@ -51,10 +51,11 @@ class Barrier:
         """`partition` arrives, and says how many bytes are to come besides."""
         self.check_ready(partition)
         if count > self.pending:
-            who = ", ".join(self.arrived)
+            open_bytes = f", and {self.expected - self.came} bytes are still to come" if self.expected else ""
             raise WrongArrivals(
-                f"{partition.where()} arrives {count} more time(s) at {self}, whose count is {self.count}: "
-                f"{'in its phase ' + str(self.phase) + ' arrived already: ' + who if who else 'more than that'}"
+                f"{partition.where()} arrives {count} time(s) at {self}, whose phase {self.phase} has had "
+                f"{len(self.arrived)} of {self.count} arrivals ({', '.join(self.arrived) or 'nobody'}){open_bytes}: "
+                "its count is too low, or a wait for the end of this phase is missing"
             )
         self.root.arrivers.setdefault(partition.name)
         self.arrived += [partition.name] * count
@@ -76,8 +77,7 @@ class Barrier:
                 f"{self}, phase {self.phase}: the copies bring {self.came} bytes, but only {self.expected} are expected"
             )
         if self.pending == 0 and self.came == self.expected:
-            self.over.append((self.knows, self.clock))
-            self.last_arrived = self.arrived
+            self.over.append((self.knows, self.clock, self.arrived))
             self.begin_phase()
 
     def check_ready(self, partition):
@@ -117,28 +117,45 @@ class Wait:
     def clock(self):
         return self.barrier.over[self.phase][1] if self.phase >= 0 else 0.0
 
-    def story(self):
-        """What this wait was, after it has passed."""
+    def story(self, other):
+        """What this wait was, and why it did not keep its partition from running into the access `other`."""
         b = self.barrier
         if self.phase < 0:
             return f"{b} with parity 1, which passes before its phase 0"
-        return f"{b}, phase {self.phase} (count {b.count}, of: {', '.join(dict.fromkeys(b.root.arrivers))})"
+        arrived, who = b.over[self.phase][2], other.partition.name
+        text = f"{b}, phase {self.phase} (count {b.count}; arrived: {', '.join(arrived)})"
+        if who in arrived:
+            return f"{text}, and {who} arrives there before that is over"
+        return f"{text}, and {who} has not arrived there"
 
     def explain(self):
         """Why it does not pass, for a deadlock."""
         b = self.barrier
-        text = f"waits for {b}, phase {b.phase} (parity {self.parity}): {len(b.arrived)} of {b.count} arrivals"
+        text = (
+            f"waits for {b}, phase {b.phase} (parity {self.parity}): {len(b.arrived)} of {b.count} arrivals"
+        )
         if b.arrived:
             text += f" ({', '.join(b.arrived)})"
         if b.expected != b.came:
             text += f", {b.came} bytes have come of {b.expected} expected"
-        missing = [name for name in b.root.arrivers or b.root.holders if name not in b.arrived]
-        if b.pending and missing:
-            text += f"; still to arrive: {' or '.join(m for m in missing if m != self.partition.name) or missing[0]}"
+        if self.phase < b.phase - 1:
+            meant = f"for phase {self.phase}" if self.phase >= 0 else "to pass before phase 0"
+            text += f"; by its parity this wait is meant {meant}, and the barrier has moved on: wrong parity, or more"
+            text += " arrivals in a phase than its count"
         elif b.pending:
-            text += "; all that ever arrive here have arrived: its count is too high"
-        if b.phase == 0 and not b.arrived and self.parity == 0 and not b.expected:
-            text += " (a first wait that should pass on a fresh barrier needs parity 1)"
+            text += self.who_is_missing()
+        return text
+
+    def who_is_missing(self):
+        """Who arrives at these barriers, and has not arrived in this phase."""
+        b = self.barrier
+        others = [name for name in b.root.holders if name not in (*b.arrived, self.partition.name)]
+        missing = [name for name in b.root.arrivers if name in others] or others
+        if not missing:
+            return "; whoever could arrive has arrived: its count is too high"
+        text = f"; still to arrive: {' or '.join(missing)}"
+        if self.parity == 0 and b.phase == 0 and not b.root.arrivers:
+            text += " (if nobody: the first wait on a fresh barrier passes with parity 1)"
         return text
 
     def __str__(self):

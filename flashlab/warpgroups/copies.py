@@ -70,7 +70,12 @@ def load(desc, coords, barrier, view, pred=True, multicast=False):
     barrier.check_ready(me)
     tile = desc.tile(coords)
     access = view.access(
-        "copy", f"the copy of {tile[0]} tile {tile[1]}", writes=True, tile=tile, barrier=barrier, phase=barrier.phase
+        "copy",
+        f"the copy of {tile[0]} tile {tile[1]}",
+        writes=True,
+        tile=tile,
+        barrier=barrier,
+        phase=barrier.phase,
     )
     view.data[...] = np.nan  # from now on nobody knows what is there
     knows = me.known | access.bit

@@ -298,4 +298,3 @@ for _name in ("multiple_of", "max_contiguous", "max_constancy", "to_tensor", "se
 SUBSET["hopper.warpgroup_mma_init"] = _the_same
 for _name in ("assume", "barrier", "thread_barrier", "static_print", "device_print"):
     SUBSET[f"core.{_name}"] = lambda *args, **how: None
-

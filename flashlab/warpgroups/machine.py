@@ -18,6 +18,7 @@ from flashlab.warpgroups.faults import Deadlock, NotWaitedFor
 from flashlab.warpgroups import names
 from flashlab.warpgroups.timing import WAIT, Costs, Event, Log
 
+TURN = 128  # clocks for which a unit serves one partition while another one waits for it
 SCHEDULES = ("time", "round-robin", "first-first", "last-first", "random 0", "random 1", "random 2")
 _thread = threading.local()
 
@@ -85,13 +86,17 @@ class Partition:
         self.machine.meet()
         self.waits_for, start = None, self.clock
         self.clock = max(self.clock, condition.clock())
-        self.machine.note_wait(self, str(condition), None, start)
+        if not isinstance(condition, Others):
+            self.machine.note_wait(self, str(condition), None, start)
 
     def work(self, unit, amount, op, tile=None):
-        """Spend the time that `unit` takes for `amount`."""
-        if self.machine.timed:
+        """Spend the time that `unit` takes for `amount`, in turns with others who want the unit too."""
+        if not self.machine.timed:
+            return
+        turns = max(1, round(self.machine.costs.clocks(unit, amount) / TURN))
+        for _ in range(turns):
             self.machine.meet()
-            self.clock = self.machine.reserve(self, unit, amount, op, tile)
+            self.clock = self.machine.reserve(self, unit, amount / turns, op, tile)
 
     def where(self):
         """ "consumer 0 (release, line 12)": what it executes now, for messages."""

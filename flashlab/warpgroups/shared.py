@@ -72,9 +72,11 @@ class Buffer:
     def race(self, access, other):
         part = self.part(access.data)
         if not access.writes:
-            return ReadTooEarly(f"{access} reads {part}, where {other} may still be writing: {missed(access, other)}")
+            return ReadTooEarly(
+                f"{access} reads {part}, where {other} may still be writing: {missed(access, other)}"
+            )
         last = access.partition.last_wait
-        waited = f"before, it waited for {last.story()}" if last else "it has waited for nothing before"
+        waited = f"before, it waited for {last.story(other)}" if last else "it has waited for nothing before"
         verb = "be writing to" if other.writes else "be reading"
         return Overwritten(f"{access} overwrites {part}, while {other} may still {verb} it: {waited}")
 
@@ -96,7 +98,9 @@ class Buffer:
         """Raises NotWaitedFor if a copy is left that may not have landed when the program ends."""
         for access in self.live:
             if access.unit == "copy" and access.writes and not known & access.bit:
-                raise NotWaitedFor(f"the program ends, and nobody has waited for {access} to {self.part(access.data)}")
+                raise NotWaitedFor(
+                    f"the program ends, and nobody has waited for {access} to {self.part(access.data)}"
+                )
 
 
 def missed(access, other):
@@ -110,7 +114,10 @@ def missed(access, other):
     have = reader.credited[barrier]
     if have < 0:
         return f"{want}, but the wait of {reader} for parity 1 passes before phase 0"
-    return f"{want}, but {reader} has waited for phase {have} (parity {have & 1}) at most"
+    return (
+        f"{want}, but {reader} has waited for phase {have} (parity {have & 1}) at most: its parity is wrong, or the "
+        "tile was overwritten before it was read"
+    )
 
 
 class View:

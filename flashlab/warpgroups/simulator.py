@@ -12,6 +12,8 @@ import threading
 
 from flashlab.warpgroups.machine import SCHEDULES, Machine
 
+FIRST = (0, 0, 0)  # the number of a launch's first program
+
 _entering = threading.RLock()  # one simulation at a time
 
 
@@ -57,8 +59,9 @@ class simulated:
         given = bind(kernel, args, kwargs)
         grid = grid(given) if callable(grid) else grid
         grid = tuple(grid) + (1,) * (3 - len(grid))
-        function = Translation().function(kernel)
-        wrapped = {name: wrap(name, value) for name, value in given.items()}
+        translation = Translation()
+        function = translation.function(kernel)
+        wrapped = {name: translation.value(wrap(name, value)) for name, value in given.items()}
         self.logs = {}
         for program in itertools.product(*map(range, grid)):
             if self.programs is not None and program not in self.programs:
@@ -96,7 +99,7 @@ def wrap(name, value):
         return Int(value)
     if isinstance(value, tuple | list):
         return tuple(wrap(name, v) for v in value)
-    return getattr(value, "value", value)  # a constexpr
+    return value
 
 
 def check(launch, schedules=SCHEDULES):
@@ -104,3 +107,23 @@ def check(launch, schedules=SCHEDULES):
     for schedule in schedules:
         with simulated(schedule):
             launch()
+
+
+def simulate(attention, problem, gpu="H200", program=FIRST):
+    """The `timing.Log` of one program of attention(q, k, v, causal=, scale=), a function that launches one kernel.
+
+    q, k, v are CPU tensors for the `flashlab.problem.Problem`. Times are a model: see `timing`. Raises ValueError if
+    the launch has no such program.
+    """
+    import torch
+
+    from flashlab.problem import make_inputs
+    from flashlab.warpgroups.timing import Costs
+
+    dtype = getattr(torch, problem.dtype)
+    q, k, v = (torch.from_numpy(x).to(dtype) for x in make_inputs(problem))
+    with simulated("time", Costs.of(gpu, problem.dtype), [program]) as simulation:
+        attention(q, k, v, causal=problem.causal, scale=problem.scale)
+    if program not in simulation.logs:
+        raise ValueError(f"expected the number of a program of the launch, got {program}")
+    return simulation.logs[program]

@@ -16,8 +16,7 @@ class Wgmma:
         self.dtype = acc.dtype
         self.tile = b.root.tile_in(b.data)
         self.place = me.where()
-        what = "the wgmma" + (f" with {self.tile[0]} tile {self.tile[1]}" if self.tile else "")
-        self.name = what
+        self.name = what = "the wgmma" + (f" with {self.tile[0]} tile {self.tile[1]}" if self.tile else "")
         operands = [x for x in (a, b) if not isinstance(x, Tile)]
         self.accesses = [x.access("wgmma", what) for x in operands]
         (m, k), (k2, n) = a.shape, b.shape
@@ -34,21 +33,29 @@ class Wgmma:
             product = product + (self.acc.result if isinstance(self.acc, Wgmma) else self.acc).data
         self.result = Tile(product, self.dtype, self.tile)
 
+    def __getattr__(self, name):
+        """What only a result has: its layout, its elements."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise too_early(self)
+
     def __str__(self):
         return f"{self.name} of {self.place}"
 
 
-def _poison(name):
-    def used(self, *args, **kwargs):
-        raise NotWaitedFor(f"{here().where()} uses the result of {self}: no warpgroup_mma_wait has given it out")
+def too_early(wgmma):
+    return NotWaitedFor(
+        f"{here().where()} uses the result of {wgmma}: no warpgroup_mma_wait has given it out"
+    )
 
-    return used
+
+def _poison(self, *args, **kwargs):
+    raise too_early(self)
 
 
 for _name in "add sub mul truediv radd rsub rmul rtruediv neg lt le gt ge eq ne getitem bool".split():
-    setattr(Wgmma, f"__{_name}__", _poison(_name))
+    setattr(Wgmma, f"__{_name}__", _poison)
 Wgmma.__hash__ = object.__hash__
-Wgmma.to = Wgmma.reshape = Wgmma.data = property(_poison("data"))
 
 
 def warpgroup_mma(a, b, acc, *, use_acc=True, precision=None, max_num_imprecise_acc=None, is_async=False):
@@ -56,7 +63,7 @@ def warpgroup_mma(a, b, acc, *, use_acc=True, precision=None, max_num_imprecise_
     me = here()
     me.machine.meet()
     if isinstance(a, Wgmma):
-        a.data  # noqa: B018  raises
+        raise too_early(a)
     me.wgmmas.append(Wgmma(a, b, acc, use_acc))
     return me.wgmmas[-1] if is_async else warpgroup_mma_wait(0, (me.wgmmas[-1],))
 

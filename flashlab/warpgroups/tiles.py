@@ -89,7 +89,9 @@ def result_type(data, tiles):
         return tl.int1
     if data.dtype.kind == "i":
         return tl.int64 if data.dtype.itemsize == 8 and any(t.dtype == tl.int64 for t in tiles) else tl.int32
-    return next((t.dtype for t in tiles if t.dtype.is_floating() and t.dtype.primitive_bitwidth >= 32), tl.float32)
+    return next(
+        (t.dtype for t in tiles if t.dtype.is_floating() and t.dtype.primitive_bitwidth >= 32), tl.float32
+    )
 
 
 def _add_operators():
@@ -102,13 +104,17 @@ def _add_operators():
 
         return forward, backward
 
-    arithmetic = dict(add=np.add, sub=np.subtract, mul=np.multiply, truediv=np.divide, floordiv=_quotient, mod=_rest)
+    arithmetic = dict(
+        add=np.add, sub=np.subtract, mul=np.multiply, truediv=np.divide, floordiv=_quotient, mod=_rest
+    )
     arithmetic |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
     for name, function in arithmetic.items():
         forward, backward = both(function, *(("exp", "1/x") if name == "truediv" else ()))
         setattr(Tile, f"__{name}__", forward)
         setattr(Tile, f"__r{name}__", backward)
-    compare = dict(lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal, eq=np.equal, ne=np.not_equal)
+    compare = dict(
+        lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal, eq=np.equal, ne=np.not_equal
+    )
     for name, function in compare.items():
         setattr(Tile, f"__{name}__", both(function)[0])
 
@@ -196,7 +202,9 @@ class Pointer:
 
         offsets, mask = self._checked("store", mask)
         value = np.broadcast_to(value.data if isinstance(value, Tile) else value, offsets.shape)
-        self._flat()[offsets[mask]] = torch.from_numpy(np.ascontiguousarray(value[mask])).to(self.tensor.dtype)
+        self._flat()[offsets[mask]] = torch.from_numpy(np.ascontiguousarray(value[mask])).to(
+            self.tensor.dtype
+        )
 
     def _checked(self, op, mask):
         offsets = np.asarray(self.offsets)

@@ -1,7 +1,7 @@
 """How long things take in the simulator, and the log of what ran when. All times are clocks of one SM: a model.
 
-The model, unit by unit. A unit does one thing at a time, in the order in which it was asked; both warpgroups
-share it.
+The model, unit by unit. A unit does one thing at a time, in the order in which it was asked, and both warpgroups
+share it: exp, fp32 and shared in turns of about 128 clocks, copies and wgmma one after another.
 
 - tensor: one wgmma [M, K] x [K, N] takes 2 M N K FLOPs at the SM's share of the GPU's 16-bit peak.
 - exp: exponentials, logarithms and reciprocals, one a lane, at the SM's share of `GPU.exp_rate` (16 a clock).

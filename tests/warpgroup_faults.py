@@ -1,0 +1,208 @@
+"""Mistakes planted into the Hopper kernels, one a copy, and what the simulator must say about each."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import flashlab.kernels
+
+FILES = sorted(Path(flashlab.kernels.__file__).parent.glob("hopper*.py"))
+
+
+class Fault(NamedTuple):
+    """`old` in file `hopper<file>.py` becomes `new`; runs in `order` must raise one of `kinds` with all of `says`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    kinds: str
+    says: tuple
+    order: str = "look_ahead"
+
+
+FAULTS = [
+    Fault(
+        "the consumers wait for the wrong parity", "_parts",
+        "mbarrier.wait(filled.index(n % STAGES), n // STAGES & 1)",
+        "mbarrier.wait(filled.index(n % STAGES), (n // STAGES & 1) ^ 1)",
+        "ReadTooEarly Deadlock", ("k_filled[0]", "parity 1"),
+    ),
+    Fault(
+        "the producer waits for the wrong parity", "_parts",
+        "(n // STAGES & 1) ^ 1)", "n // STAGES & 1)",
+        "Deadlock", ("produce", "k_emptied[0], phase 0 (parity 0)", "parity 1)"),
+    ),
+    Fault(
+        "the parity flips with every tile, not with every lap", "_parts",
+        "mbarrier.wait(filled.index(n % STAGES), n // STAGES & 1)",
+        "mbarrier.wait(filled.index(n % STAGES), n & 1)",
+        "Deadlock ReadTooEarly", ("filled[1]",),
+    ),
+    Fault(
+        "the consumers do not wait for the copies", "_parts",
+        "    mbarrier.wait(filled.index(n % STAGES), n // STAGES & 1)\n", "",
+        "ReadTooEarly", ("wgmma", "k_tiles"),
+    ),
+    Fault(
+        "the consumers do not wait for Q", "",
+        "        mbarrier.wait(q_filled.index(WHICH), round & 1)\n", "",
+        "ReadTooEarly", ("wgmma", "q_tiles"),
+    ),
+    Fault(
+        "the producer does not wait for empty stages", "_parts",
+        "    mbarrier.wait(emptied.index(stage), (n // STAGES & 1) ^ 1)\n", "",
+        "Overwritten WrongArrivals", ("produce", "[0]"),
+    ),
+    Fault(
+        "a stage is released before its wgmma is waited for", "_orders",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n, STAGES)\n    return scores",
+        "    release(v_ring, n, STAGES)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n    return scores",
+        "Overwritten", ("v_tiles", "the wgmma with v tile", "v_emptied"),
+    ),
+    Fault(
+        "a stage is never released", "_orders",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n, STAGES)\n    return scores",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    return scores",
+        "Deadlock", ("produce", "waits for v_emptied[0], phase 0", "0 of 2 arrivals", "still to arrive: consume 0 or consume 1"),
+    ),
+    Fault(
+        "one consumer alone releases a stage", "_orders",
+        "    release(k_ring, n, STAGES)\n    last = end - 1",
+        "    if WHICH == 0:\n        release(k_ring, n, STAGES)\n    last = end - 1",
+        "Deadlock", ("waits for k_emptied[0], phase 0", "1 of 2 arrivals (consume 0)", "still to arrive: consume 1"),
+    ),
+    Fault(
+        "a count for one consumer where two arrive", "",
+        "mbarrier.init(v_emptied.index(stage), count=2)", "mbarrier.init(v_emptied.index(stage), count=1)",
+        "Overwritten WrongArrivals Deadlock", ("v_emptied[0]", "count"),
+    ),
+    Fault(
+        "a count for three where two arrive", "",
+        "mbarrier.init(k_emptied.index(stage), count=2)", "mbarrier.init(k_emptied.index(stage), count=3)",
+        "Deadlock", ("k_emptied[0]", "2 of 3 arrivals", "its count is too high"),
+    ),
+    Fault(
+        "each consumer arrives twice", "_parts",
+        "mbarrier.arrive(emptied.index(n % STAGES), count=1)", "mbarrier.arrive(emptied.index(n % STAGES), count=2)",
+        "WrongArrivals Overwritten Deadlock ReadTooEarly", ("k_",),
+    ),
+    Fault(
+        "fewer bytes are expected than come", "_parts",
+        "mbarrier.expect(filled.index(stage), desc.block_type.nbytes)",
+        "mbarrier.expect(filled.index(stage), desc.block_type.nbytes // 2)",
+        "WrongBytes", ("_filled[0]", "bring 8192 bytes", "only 4096"),
+    ),
+    Fault(
+        "more bytes are expected than come", "_parts",
+        "mbarrier.expect(filled.index(stage), desc.block_type.nbytes)",
+        "mbarrier.expect(filled.index(stage), desc.block_type.nbytes * 2)",
+        "Deadlock", ("k_filled[0]", "8192 bytes have come of 16384 expected"),
+    ),
+    Fault(
+        "no bytes are expected", "_parts",
+        "    mbarrier.expect(filled.index(stage), desc.block_type.nbytes)\n", "",
+        "Deadlock", ("k_filled[0]", "0 of 1 arrivals", "8192 bytes have come of 0 expected"),
+    ),
+    Fault(
+        "the producer arrives instead of expecting", "_parts",
+        "mbarrier.expect(filled.index(stage), desc.block_type.nbytes)", "mbarrier.arrive(filled.index(stage), count=1)",
+        "ReadTooEarly WrongBytes", ("k_",),
+    ),
+    Fault(
+        "all copies report to the first stage's barrier", "_parts",
+        "filled.index(stage), tiles.index(stage))", "filled.index(0), tiles.index(stage))",
+        "WrongBytes Deadlock ReadTooEarly", ("filled[",),
+    ),
+    Fault(
+        "all copies land in the first stage", "_parts",
+        "filled.index(stage), tiles.index(stage))", "filled.index(stage), tiles.index(0))",
+        "Overwritten ReadTooEarly", ("k_tiles",),
+    ),
+    Fault(
+        "scores are used while the tensor cores make them", "_orders",
+        "    scores = warpgroup_mma_wait(1, deps=(next_scores,))\n    release(k_ring, n + 1, STAGES)\n    acc",
+        "    scores = next_scores\n    release(k_ring, n + 1, STAGES)\n    acc",
+        "NotWaitedFor Overwritten", ("the wgmma with k tile",),
+    ),
+    Fault(
+        "the wait leaves one wgmma too many in flight", "_orders",
+        "scores = warpgroup_mma_wait(1, deps=(next_scores,))", "scores = warpgroup_mma_wait(2, deps=(next_scores,))",
+        "NotWaitedFor", ("the wgmma with k tile",),
+    ),
+    Fault(
+        "the output is stored without waiting for the last product", "_orders",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n + last, STAGES)\n",
+        "    release(v_ring, n + last, STAGES)\n",
+        "NotWaitedFor", ("the wgmma with v tile",),
+    ),
+    Fault(
+        "no fence between the store of O and its copy", "",
+        "        fence_async_shared()\n        tma_store", "        tma_store",
+        "MissingFence", ("TMA store to o", "fence_async_shared is missing"),
+    ),
+    Fault(
+        "the place of Q is handed back while O is still read from it", "",
+        "        tma.store_wait(0)\n        mbarrier.arrive(q_emptied.index(WHICH), count=1)\n",
+        "        mbarrier.arrive(q_emptied.index(WHICH), count=1)\n        tma.store_wait(0)\n",
+        "Overwritten", ("the copy of q", "TMA store to o", "q_emptied"),
+    ),
+    Fault(
+        "the program ends while O is still read", "",
+        "        tma.store_wait(0)\n        mbarrier.arrive(q_emptied", "        mbarrier.arrive(q_emptied",
+        "NotWaitedFor Overwritten", ("TMA store to o",),
+    ),
+    Fault(
+        "the place of Q is never handed back", "",
+        "        mbarrier.arrive(q_emptied.index(WHICH), count=1)\n", "",
+        "Deadlock", ("produce", "waits for q_emptied[0], phase 0", "0 of 1 arrivals"),
+    ),
+    Fault(
+        "the turn is never passed on", "_orders",
+        "    mbarrier.arrive(turn.index(1 - WHICH), count=1)\n", "    pass\n",
+        "Deadlock", ("consume 1", "waits for turn[1]"), "in_turns",
+    ),
+    Fault(
+        "nobody has the first turn", "",
+        "    mbarrier.arrive(turn.index(0), count=1)\n", "",
+        "Deadlock", ("consume 0", "waits for turn[0], phase 0"), "in_turns",
+    ),
+    Fault(
+        "both consumers pass the turn to consumer 0", "_orders",
+        "mbarrier.arrive(turn.index(1 - WHICH), count=1)", "mbarrier.arrive(turn.index(0), count=1)",
+        "Deadlock WrongArrivals", ("turn[",), "in_turns",
+    ),
+    Fault(
+        "a stage is released while P V of the last tile still reads V", "_orders",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n - 1, STAGES)\n",
+        "    release(v_ring, n - 1, STAGES)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n",
+        "Overwritten", ("v_tiles", "the wgmma with v tile"), "in_turns",
+    ),
+]  # fmt: skip
+
+
+def plant(fault, folder):
+    """Write the kernel's files, with the fault in one of them, into a package in `folder`, and import it.
+
+    Returns its modules by the end of their names ("", "_parts", "_orders", ...).
+    """
+    package = (
+        "planted_" + "".join(c if c.isalnum() else "_" for c in fault.name) if fault else "planted_nothing"
+    )
+    (folder / package).mkdir()
+    (folder / package / "__init__.py").touch()
+    for path in FILES:
+        source = path.read_text()
+        if fault and path.stem == "hopper" + fault.file:
+            assert source.count(fault.old) == 1, f"{source.count(fault.old)} x {fault.old!r} in {path.name}"
+            source = source.replace(fault.old, fault.new)
+        (folder / package / path.name).write_text(
+            source.replace("flashlab.kernels.hopper", f"{package}.hopper")
+        )
+    sys.path.insert(0, str(folder))
+    try:
+        importlib.invalidate_caches()
+        return {path.stem[6:]: importlib.import_module(f"{package}.{path.stem}") for path in FILES}
+    finally:
+        sys.path.remove(str(folder))
