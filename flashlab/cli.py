@@ -3,6 +3,7 @@
 import argparse
 
 from flashlab.bench import __main__ as bench
+from flashlab.bench import report
 from flashlab.quiz import commands as quiz_commands
 
 
@@ -30,6 +31,7 @@ def parser():
     command = commands.add_parser("bench", help="measure attention on this machine")
     bench.add_arguments(command)
     command.set_defaults(run=bench.run)
+    report.add(commands)
     quiz_commands.add(commands)
     return top
 

@@ -1,0 +1,57 @@
+"""Measuring for a report: the suites of `flashlab bench` that this machine can run, then its two roofs.
+
+Each finished measurement is said at once, above a bar; Ctrl-C keeps what is there.
+"""
+
+from flashlab.bench import __main__ as command
+from flashlab.bench.progress import Bar
+from flashlab.bench.provenance import provenance
+from flashlab.bench.report import roofs
+from flashlab.text import t
+
+GPU = (
+    "kernels --dtypes float16 --dims 64 --peers fa2 sdpa-flash sdpa-cudnn standard",
+    "memory --peers fa2 sdpa-flash standard",
+)
+GPU_QUICK = (GPU[0] + " --lengths 512 2048 8192", GPU[1] + " --lengths 4096 8192")
+CPU, CPU_QUICK = ("cpu",), ("cpu --quick --lengths 256 512 1024",)
+
+
+def measure(quick=False, say=print):
+    """Run what this machine can; returns a list of records (suite, provenance, rows)."""
+    import torch
+
+    suites = (GPU_QUICK if quick else GPU) if torch.cuda.is_available() else (CPU_QUICK if quick else CPU)
+    found = []
+    try:
+        for number, words in enumerate((*suites, "roofs"), 1):
+            say(t("report.measure.suite", suite=words, number=number, total=len(suites) + 1))
+            suite = words.split()[0]
+            told, total, rows = _plan(words)
+            record = {"suite": suite, "provenance": provenance(told), "rows": []}
+            found.append(record)
+            _fill(record["rows"], rows, total)
+    except KeyboardInterrupt:
+        say(t("report.measure.stopped", rows=sum(len(r["rows"]) for r in found)))
+    return found
+
+
+def _plan(words):
+    """(the command that measures the same, how many rows there will be, function of `say` that yields
+    them).
+    """
+    if words == "roofs":
+        return "flashlab report", 2, roofs.measure
+    args = command.parser().parse_args(words.split())
+    plan = command.SUITES[args.suite](args)
+    return command.command(args), plan.get("total"), plan["rows"]
+
+
+def _fill(rows, source, total):
+    bar = Bar(total)
+    try:
+        for row in source(bar.say):
+            rows.append(row)
+            bar.step()
+    finally:
+        bar.clear()

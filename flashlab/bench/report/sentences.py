@@ -1,0 +1,210 @@
+"""Sentences for a résumé, made only from measurements that are there: each function writes one, or raises
+NotMeasured, which says what is missing and the command that measures it.
+
+A sentence says what was done (measured, checked, solved), on which machine, at which size, against what, when
+and with which flashlab; its `ids` are the records behind it. The size is never chosen for its ratio: always
+the largest N that was measured (`pairs.compare` sorts), or the N that the profile is about.
+"""
+
+from dataclasses import dataclass
+
+from flashlab.bench.report.pairs import compare
+from flashlab.bench.report.records import BYTES, machine, version
+from flashlab.text import lang, t
+
+KERNELS = "flashlab bench kernels --peers fa2 sdpa-flash standard --out kernels.json"
+MEMORY = "flashlab bench memory --out memory.json"
+CPU = "flashlab bench cpu --out cpu.json"
+TRAFFIC = "flashlab report --out report.html"
+SHORT, VOWEL_SOUND = 512, "AEFHILMNORSX"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """`text` to be used, the `ids` of its records, and the self-test questions that it invites (`ask`)."""
+
+    text: str
+    ids: tuple[str, ...]
+    ask: tuple[str, ...] = ()
+
+
+class NotMeasured(LookupError):
+    """A sentence that is not written: the message says what is missing; `command` (or "") measures it."""
+
+    def __init__(self, reason, command=""):
+        super().__init__(reason)
+        self.command = command
+
+
+def speed_and_memory(measurements, **wanted):
+    """ "Measured ... on an RTX 4090 (fp16, N = 8192): 3.4x faster and 18x less attention memory than ...".
+
+    The memory is named only where the same rows hold it. `wanted`: see `pairs.compare`.
+    """
+    found = compare(measurements, "ms", **wanted)
+    if not found:
+        raise NotMeasured(t("report.missing.speed"), KERNELS if wanted.get("gpu") else CPU)
+    speed = found[-1]
+    parts = [speed]
+    for metric in BYTES:
+        parts += [c for c in compare(measurements, metric, **wanted) if c.ids == speed.ids][:1]
+    return Sentence(_measured(parts), speed.ids, ("G01", "G02", "E08"))
+
+
+def training(measurements):
+    """Forward and backward together, on a GPU."""
+    found = compare(measurements, "ms", ("forward", "backward"), gpu=True)
+    if not found:
+        raise NotMeasured(t("report.missing.training"), KERNELS)
+    return Sentence(_measured(found[-1:], "both"), found[-1].ids, ("D01", "G01", "G03"))
+
+
+def training_memory(measurements):
+    """What forward and backward need beyond inputs and results, or what is kept in between."""
+    for metric, directions in (
+        ("extra_bytes", "both"),
+        ("kept_bytes", "forward"),
+        ("kept_bytes", "backward"),
+    ):
+        found = compare(measurements, metric, (directions,))
+        if found:
+            return Sentence(_measured(found[-1:]), found[-1].ids, ("D04", "G04"))
+    raise NotMeasured(t("report.missing.memory"), CPU)
+
+
+def whole_step(measurements):
+    """Never written: a faster operator is not a faster training step, and flashlab measures no such step."""
+    raise NotMeasured(t("report.missing.step"))
+
+
+def short_and_long(measurements):
+    """How the gain of an encoder (no causal mask) grows from N = 512 to the largest N that was measured."""
+    every = compare(measurements, "ms", causal=False)
+    for long in reversed(every):
+        same = [c for c in every if _but_length(c) == _but_length(long) and _length(c) == SHORT]
+        if same and _length(long) > SHORT:
+            break
+    else:
+        raise NotMeasured(t("report.missing.lengths", n=SHORT), CPU)
+    short, first = same[-1], long.flash[0]
+    text = t(
+        "report.sentence.lengths",
+        **_where(first, long, lengths=False),
+        short=SHORT,
+        long=f"{_length(long)}",
+        at_short=_finding(short),
+        at_long=_finding(long),
+    )
+    return Sentence(text, short.ids + long.ids, ("G03", "A10"))
+
+
+def exercise(passed):
+    """The learner's own code: an exercise whose check passed; `passed` as `gather.exercises` gives them."""
+    if not passed:
+        raise NotMeasured(t("report.missing.exercise"), 'fl.check("online_softmax")(online_attention)')
+    last = passed[-1]
+    what = t(f"report.exercise.{last['name']}")
+    text = t("report.sentence.exercise", what=what, stages=last["stages"], date=last["date"])
+    return Sentence(text, (last["id"],), ("C02", "C05"))
+
+
+def traffic(check):
+    """Bytes counted in the interpreter against the model; `check` as `gather.traffic_check` gives it."""
+    if check is None or check.problem:
+        reason = check.problem if check else t("report.missing.traffic_none")
+        raise NotMeasured(t("report.missing.traffic", reason=reason), TRAFFIC)
+    if not check.equal:
+        raise NotMeasured(t("report.missing.traffic", reason=t("report.missing.traffic_differs")), TRAFFIC)
+    text = t(
+        "report.sentence.traffic",
+        loaded=f"{check.bytes('load'):,}",
+        stored=f"{check.bytes('store'):,}",
+        sizes=check.sizes,
+        date=check.provenance["date"][:10],
+        version=version(check.provenance),
+    )
+    return Sentence(text, (check.id,), ("B04", "C01"))
+
+
+def profiles(measurements, passed, check):
+    """{profile: [Sentence or NotMeasured]} for people who trained LLMs, did classic NLP, or have no project
+    yet."""
+    plan = {
+        "llm": [
+            (training, measurements),
+            (training_memory, measurements),
+            (whole_step, measurements),
+        ],
+        "nlp": [(short_and_long, measurements), (_any_speed, measurements)],
+        "graduate": [(exercise, passed), (traffic, check), (_any_speed, measurements)],
+    }
+    return {name: [_try(write, facts) for write, facts in parts] for name, parts in plan.items()}
+
+
+def _any_speed(measurements):
+    return speed_and_memory(measurements)
+
+
+def _try(write, facts):
+    try:
+        return write(facts)
+    except NotMeasured as missing:
+        return missing
+
+
+def _measured(comparisons, way=None):
+    """The sentence for one or more comparisons of the same rows."""
+    first = comparisons[0].flash[0]
+    findings = t("report.sentence.and").join(_finding(c) for c in comparisons)
+    return t("report.sentence.measured", findings=findings, **_where(first, comparisons[0], way))
+
+
+def _finding(comparison):
+    gpu = bool(comparison.flash[0].provenance.get("gpu"))
+    memory = t("report.sentence.memory_gpu" if gpu else "report.sentence.memory_cpu")
+    kind = "time" if comparison.metric == "ms" else "kept" if comparison.metric == "kept_bytes" else "memory"
+    return t(f"report.sentence.{kind}_{comparison.verdict}", ratio=comparison.printed, memory=memory)
+
+
+def _where(measurement, comparison, way=None, lengths=True):
+    row, origin = measurement.row, measurement.provenance
+    return {
+        "peer": t(f"report.peer.{row['peer']}"),
+        "baseline": t(f"report.peer.{comparison.standard[0].row['peer']}"),
+        "machine": with_article(machine(origin)) if lang() == "en" else machine(origin),
+        "case": case(row, way, lengths),
+        "date": origin["date"][:10],
+        "version": version(origin),
+    }
+
+
+def case(row, way=None, lengths=True):
+    """ "fp16, N = 8192, D = 64, B = 2, 32 heads, causal, forward", as far as the row says it."""
+    short = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+    parts = [short.get(row.get("dtype"), row.get("dtype"))]
+    parts += [f"N = {row['N']}" if lengths else None, f"D = {row['D']}"]
+    parts += [f"B = {row['B']}" if "B" in row and lengths else None]
+    parts += [t("report.case.heads", heads=row["H"]) if "H" in row else None]
+    if "causal" in row:
+        parts.append(t("report.case.causal" if row["causal"] else "report.case.full"))
+    way = way or row.get("direction")
+    parts.append(t(f"report.case.{way}") if way else None)
+    return t("report.case.comma").join(p for p in parts if p)
+
+
+def with_article(name):
+    """ "an RTX 4090", "a Tesla T4", "an AMD EPYC"."""
+    word = name.split()[0] if name.split() else ""
+    spelled = word.isupper() and not (len(word) > 3 and word.isalpha()) or any(c.isdigit() for c in word)
+    vowel = word[:1] in VOWEL_SOUND if spelled else word[:1].upper() in "AEIO" or word == "NVIDIA"
+    return f"{'an' if vowel else 'a'} {name}"
+
+
+def _length(comparison):
+    return comparison.flash[0].row["N"]
+
+
+def _but_length(comparison):
+    first, standard = comparison.flash[0], comparison.standard[0]
+    same = (first.row[x] if x in first.row else None for x in ("dtype", "H", "D", "direction", "peer"))
+    return first.run, *same, standard.row["peer"]
