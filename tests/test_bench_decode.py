@@ -83,7 +83,7 @@ def test_the_command_line_knows_the_suite_and_says_when_there_is_no_gpu(capsys, 
 
 def test_rows_are_measured_by_case_and_written_with_where_they_come_from(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(command, "provenance", lambda: {"gpu": "none"})
+    monkeypatch.setattr(command, "provenance", lambda command: {"gpu": "none"})
     fake = dict(bench.CASES[0]._asdict(), peer="decode", error="not measured")
     monkeypatch.setattr(bench, "measure", lambda case, peers, rounds: [fake | dict(peers=list(peers))])
     out = tmp_path / "x.json"

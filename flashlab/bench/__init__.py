@@ -9,13 +9,35 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "recorded"
 
 
+class Records(list):
+    """A list of records. An empty one says in a sentence why it is empty, and so does taking its first."""
+
+    suite = None
+
+    def __getitem__(self, index):
+        if not self and not isinstance(index, slice):
+            raise IndexError(self.why_empty())
+        return super().__getitem__(index)
+
+    def __repr__(self):
+        return super().__repr__() if self else f"[]  # {self.why_empty()}"
+
+    def why_empty(self):
+        """One sentence."""
+        have = ", ".join(sorted({record["suite"] for record in recorded()})) or "none at all"
+        of = f"of the suite {self.suite!r} " if self.suite else ""
+        return f"The package keeps no measurements {of}(it keeps: {have}); `flashlab bench` measures here."
+
+
 def recorded(suite=None):
     """The kept records of one suite ("kernels", "memory", "tune", ...), or of all: a list of dicts.
 
     Each has `suite`, `provenance` (gpu, driver, torch, triton, date, command, ...), `rows` (a dict a
-    measurement) and `file`, its name in flashlab/bench/recorded. An empty list when nothing was kept.
+    measurement) and `file`, its name in flashlab/bench/recorded. Where nothing was kept, the list is empty,
+    and recorded(suite)[0] raises IndexError with a sentence that says so.
     """
-    found = [
-        {**json.loads(p.read_text(encoding="utf-8")), "file": p.name} for p in sorted(FOLDER.glob("*.json"))
-    ]
-    return [record for record in found if suite in (None, record["suite"])]
+    paths = sorted(FOLDER.glob("*.json"))
+    found = ({**json.loads(p.read_text(encoding="utf-8")), "file": p.name} for p in paths)
+    records = Records(record for record in found if suite in (None, record["suite"]))
+    records.suite = suite
+    return records

@@ -55,8 +55,8 @@ def run(lengths=LENGTHS, say=print, budget_ms=250.0, **which):
             row |= measured(make(name), case, direction, Host(), "cpu", peak, **how)
         except Exception as problem:  # a peer that cannot do a case is a result, too
             row["error"] = reason(problem)
-        say(line(row))
         yield row
+        say(line(row))
 
 
 def fits(case):

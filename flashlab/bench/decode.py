@@ -55,8 +55,8 @@ def run(cases=CASES, peers=None, rounds=20, say=print):
     """Measure every case; yields one dict for each peer (or with "error": why there is none)."""
     for case in cases:
         for row in measure(case, peers or PEERS, rounds):
-            say(line(row))
             yield row
+            say(line(row))
 
 
 def measure(case, peers, rounds):

@@ -59,8 +59,8 @@ def run(
             row |= floors(case, direction, row["ms"], gpu)
         except Exception as problem:  # a peer that cannot do a case is a result, too
             row["error"] = reason(problem)
-        say(line(row))
         yield row
+        say(line(row))
 
 
 def measure(attend, case, direction, name, where, device, peak):

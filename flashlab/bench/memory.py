@@ -28,14 +28,20 @@ def run(which=None, heads=4, dim=64, say=print):
         row = dict(peer=peer, N=n, H=heads, D=dim)
         try:
             extra = measure(make(peer), n, heads, dim)
+            row |= dict(extra_bytes=extra, bytes_per_row=extra / n / heads)
         except Exception as problem:  # too little memory, or no such peer here
             row["error"] = reason(problem)
-            say(f"{peer:15} N {n:6}  {row['error']}")
-        else:
-            row |= dict(extra_bytes=extra, bytes_per_row=extra / n / heads)
-            per_row = f"{row['bytes_per_row']:10.1f} bytes a row and head"
-            say(f"{peer:15} N {n:6}  extra {extra / 2**20:10.1f} MiB  {per_row}")
         yield row
+        say(line(row))
+
+
+def line(row):
+    """One line of progress."""
+    head = f"{row['peer']:15} N {row['N']:6}  "
+    if "error" in row:
+        return head + row["error"]
+    per_row = f"{row['bytes_per_row']:10.1f} bytes a row and head"
+    return f"{head}extra {row['extra_bytes'] / 2**20:10.1f} MiB  {per_row}"
 
 
 def measure(attend, n, heads, dim):

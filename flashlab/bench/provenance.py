@@ -5,21 +5,23 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import flashlab
 
+PACKAGE = Path(flashlab.__file__).parent
+CSV = "--format=csv,noheader"
+
 
 def provenance(command=None):
-    """A dict with gpu, driver, clocks, torch, triton, cudnn, python, cpu and its threads, date, command,
-    flashlab's version and git commit; None where there is none.
+    """A dict with gpu, driver, clocks, torch, triton, cudnn, python, cpu with its cores and PyTorch's threads,
+    date, command, flashlab's version and git commit; None where there is none. No host names, no paths.
     """
     import torch
 
     cuda = torch.cuda.is_available()
     smi = (
-        _output(
-            "nvidia-smi --query-gpu=driver_version,clocks.sm,clocks.max.sm,power.limit --format=csv,noheader"
-        )
+        _output(["nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.max.sm,power.limit", CSV])
         if cuda
         else None
     )
@@ -36,12 +38,25 @@ def provenance(command=None):
         "cudnn": torch.backends.cudnn.version() if cuda else None,
         "python": platform.python_version(),
         "cpu": cpu_name(),
+        "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": command or "python -m flashlab.bench " + " ".join(without_out(sys.argv[1:])),
         "flashlab": flashlab.__version__,
-        "commit": os.environ.get("FLASHLAB_COMMIT") or _output("git rev-parse --short HEAD"),
+        "commit": commit(),
     }
+
+
+def commit():
+    """The git commit of this flashlab, with "-dirty" where files were changed since; None where it is no
+    checkout (it may lie in someone else's).
+    """
+    if os.environ.get("FLASHLAB_COMMIT"):
+        return os.environ["FLASHLAB_COMMIT"]
+    top = _output(["git", "-C", str(PACKAGE.parent), "rev-parse", "--show-toplevel"])
+    if not top or Path(top).resolve() != PACKAGE.parent.resolve():
+        return None
+    return _output(["git", "-C", top, "describe", "--always", "--dirty", "--exclude=*"])
 
 
 def cpu_name():
@@ -50,7 +65,7 @@ def cpu_name():
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
-        model = _output("sysctl -n machdep.cpu.brand_string") if sys.platform == "darwin" else None
+        model = _output(["sysctl", "-n", "machdep.cpu.brand_string"]) if sys.platform == "darwin" else None
         return model or platform.processor() or platform.machine()
 
 
@@ -62,7 +77,7 @@ def without_out(arguments):
 
 def _output(command):
     try:
-        done = subprocess.run(command.split(), capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None
