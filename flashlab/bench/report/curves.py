@@ -42,14 +42,14 @@ def time_chart(group, records):
     """Median time by N of each peer, with the two floors where the machine's rates are known."""
     first = group[0]
     found = roofs(first.provenance, first.row.get("dtype"), records)
-    extra = []
-    if found and all(x in first.row for x in ("H", "causal")):
+    extra, source = [], found and found.source
+    if found and all(x in first.row for x in ("B", "H", "causal")):
         at = {m.row["N"]: floors(m.row, found) for m in group}
-        for i, name in enumerate(("bytes", "flops")):
+        if source == "measured" and any(m.row["ms"] < max(at[m.row["N"]]) for m in group):
+            at, source = {}, "beaten"
+        for i, name in enumerate(("bytes", "flops") if at else ()):
             extra.append((t(f"report.floor.{name}"), {n: both[i] for n, both in at.items()}))
-    return _chart(
-        group, "ms", "time", extra, lambda v: f"{svg.number(v)} ms", floor_source=found and found.source
-    )
+    return _chart(group, "ms", "time", extra, lambda v: f"{svg.number(v)} ms", floor_source=source)
 
 
 def memory_chart(group, metric):

@@ -37,16 +37,18 @@ def _text(block):
 
 
 def _table(block, caption=True):
+    caption = caption and not block.folded  # its summary says it
     head = "".join(f'<th scope="col">{_(cell)}</th>' for cell in block.head)
     rows = "".join(
         f'<tr><th scope="row">{_(first)}</th>' + "".join(f"<td>{_(cell)}</td>" for cell in rest) + "</tr>\n"
         for first, *rest in block.rows
     )
-    told = f"<caption>{_(block.caption)}</caption>" if caption else ""
+    told = f'<p class="caption">{_(block.caption)}</p>' if caption else ""
     label = html.escape(block.caption)
+    words = ' class="words"' if any(len(cell) > 40 for row in block.rows for cell in row) else ""
     table = (
-        f'<div class="wide" tabindex="0" role="group" aria-label="{label}">'
-        f"<table>{told}<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n"
+        f'{told}<div class="wide" tabindex="0" role="group" aria-label="{label}">'
+        f'<table aria-label="{label}"{words}><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n'
     )
     return f"<details><summary>{_(block.caption)}</summary>{table}</details>\n" if block.folded else table
 

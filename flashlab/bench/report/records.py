@@ -62,7 +62,9 @@ def machine(origin):
     if origin.get("gpu"):
         return str(origin["gpu"]).removeprefix("NVIDIA GeForce ")
     cpu, threads = origin.get("cpu"), origin.get("threads")
-    return t("report.case.cpu", name=cpu, threads=threads) if cpu and threads else str(cpu or "")
+    if not cpu or not threads:
+        return str(cpu or "")
+    return t("report.case.cpu" if threads != 1 else "report.case.cpu_one", name=cpu, threads=threads)
 
 
 def version(origin):

@@ -28,17 +28,17 @@ def roofs(origin, dtype, records):
     gpu = known(str(origin["gpu"])) if origin.get("gpu") else None
     if gpu and dtype in gpu.peak:
         return Roofs(gpu.hbm_bandwidth, gpu.peak_of(dtype), "sheet")
+    copies, products = [], []
     for record in records:
         there = record.get("provenance") or {}
         if record["suite"] != "roofs" or any(
             there.get(x) != origin.get(x) for x in ("gpu", "cpu", "threads")
         ):
             continue
-        copy = [r["bytes_per_s"] for r in record["rows"] if r.get("what") == "copy"]
+        copies += [r["bytes_per_s"] for r in record["rows"] if r.get("what") == "copy"]
         same = [r for r in record["rows"] if r.get("what") == "matmul" and r.get("dtype") == dtype]
-        if copy and same:
-            return Roofs(copy[-1], same[-1]["flop_per_s"], "measured")
-    return None
+        products += [r["flop_per_s"] for r in same]
+    return Roofs(max(copies), max(products), "measured") if copies and products else None
 
 
 def floors(row, found):

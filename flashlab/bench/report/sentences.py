@@ -43,7 +43,10 @@ def speed_and_memory(measurements, **wanted):
     """
     found = compare(measurements, "ms", **wanted)
     if not found:
-        raise NotMeasured(t("report.missing.speed"), KERNELS if wanted.get("gpu") else CPU)
+        gpu = wanted.get("gpu")
+        raise NotMeasured(
+            t("report.missing.speed_gpu" if gpu else "report.missing.speed"), KERNELS if gpu else CPU
+        )
     speed = found[-1]
     parts = [speed]
     for metric in BYTES:
@@ -52,11 +55,13 @@ def speed_and_memory(measurements, **wanted):
 
 
 def training(measurements):
-    """Forward and backward together, on a GPU."""
-    found = compare(measurements, "ms", ("forward", "backward"), gpu=True)
+    """Forward and backward together, on a GPU; causal, as language models are trained, if that is there."""
+    both = ("forward", "backward")
+    found = compare(measurements, "ms", both, gpu=True, causal=True)
+    found = found or compare(measurements, "ms", both, gpu=True)
     if not found:
         raise NotMeasured(t("report.missing.training"), KERNELS)
-    return Sentence(_measured(found[-1:], "both"), found[-1].ids, ("D01", "G01", "G03"))
+    return Sentence(_measured(found[-1:], "both"), found[-1].ids, ("G01", "G03", "A10"))
 
 
 def training_memory(measurements):
@@ -68,7 +73,8 @@ def training_memory(measurements):
     ):
         found = compare(measurements, metric, (directions,))
         if found:
-            return Sentence(_measured(found[-1:]), found[-1].ids, ("D04", "G04"))
+            way = "" if metric == "kept_bytes" else None
+            return Sentence(_measured(found[-1:], way), found[-1].ids, ("D01", "D03", "G04"))
     raise NotMeasured(t("report.missing.memory"), CPU)
 
 
@@ -105,7 +111,7 @@ def exercise(passed):
     last = passed[-1]
     what = t(f"report.exercise.{last['name']}")
     text = t("report.sentence.exercise", what=what, stages=last["stages"], date=last["date"])
-    return Sentence(text, (last["id"],), ("C02", "C05"))
+    return Sentence(text, (last["id"],), ("C05", "C02"))
 
 
 def traffic(check):
@@ -123,7 +129,7 @@ def traffic(check):
         date=check.provenance["date"][:10],
         version=version(check.provenance),
     )
-    return Sentence(text, (check.id,), ("B04", "C01"))
+    return Sentence(text, (check.id,), ("B05", "C01"))
 
 
 def profiles(measurements, passed, check):
@@ -131,6 +137,7 @@ def profiles(measurements, passed, check):
     yet."""
     plan = {
         "llm": [
+            (_gpu_speed, measurements),
             (training, measurements),
             (training_memory, measurements),
             (whole_step, measurements),
@@ -139,6 +146,10 @@ def profiles(measurements, passed, check):
         "graduate": [(exercise, passed), (traffic, check), (_any_speed, measurements)],
     }
     return {name: [_try(write, facts) for write, facts in parts] for name, parts in plan.items()}
+
+
+def _gpu_speed(measurements):
+    return speed_and_memory(measurements, gpu=True)
 
 
 def _any_speed(measurements):
@@ -187,7 +198,7 @@ def case(row, way=None, lengths=True):
     parts += [t("report.case.heads", heads=row["H"]) if "H" in row else None]
     if "causal" in row:
         parts.append(t("report.case.causal" if row["causal"] else "report.case.full"))
-    way = way or row.get("direction")
+    way = row.get("direction") if way is None else way
     parts.append(t(f"report.case.{way}") if way else None)
     return t("report.case.comma").join(p for p in parts if p)
 

@@ -135,7 +135,9 @@ def _names(lines, x, y):
     for (at, _i, line), place in zip(ends, places, strict=True):
         start, edge = x(line.points[-1][0]) + 7, WIDTH - RIGHT + 18
         out.append(f'<line class="lead" x1="{start:.1f}" y1="{at:.1f}" x2="{edge}" y2="{place:.1f}"/>')
-        out.append(f'<text class="name" x="{edge + 4}" y="{place + 4:.1f}">{_(line.name)}</text>')
+        sign = "" if line.look == "floor" else _marker(line.look, edge + 9, place)
+        out.append(f'<g class="{line.look}">{sign}</g>')
+        out.append(f'<text class="name" x="{edge + 19}" y="{place + 4:.1f}">{_(line.name)}</text>')
     return "".join(out)
 
 
