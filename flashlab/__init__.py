@@ -28,8 +28,8 @@ _HOME = {
     "TilePlayer": "widgets",
 }
 _MODULES = (
-    "bench checks data doctor errors figures gpus interpreter kernels learn memory needs online_softmax ops "
-    "problem progress quiz reference schedule testing text tiled trace varlen widgets"
+    "bench checks data dispatch doctor errors figures gpus interpreter kernels layouts learn memory needs "
+    "online_softmax ops problem progress quiz reference schedule testing text tiled trace varlen widgets"
 ).split()
 
 __all__ = sorted(_HOME)

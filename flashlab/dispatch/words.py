@@ -38,6 +38,7 @@ PATTERNS = {
     r"(SDPA fprop|Dropout reference|not-multiple-of-64|s_q (less|not)|\d+ cuDNN version)": "old_cudnn",
     r"Torch was not compiled with": "not_built",
     r"No viable backend for scaled_dot_product_attention was found": "not_here",
+    r"(Both fused kernels require .* broadcastable|For both fused kernels, if one of)": "nested",
     r"(.*NT inputs|.*[Nn]ested|.*ragged|.*cuDNN-supported .*layout|Fused kernels do not support)": "nested",
 }
 

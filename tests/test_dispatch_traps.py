@@ -1,0 +1,92 @@
+"""The traps of SDPA: each runs, in both languages, and what it prints is what came out."""
+
+import pytest
+
+import flashlab
+from flashlab.dispatch import trap, traps
+from flashlab.text import table
+
+
+@pytest.fixture(autouse=True)
+def english():
+    flashlab.lang("en")
+    yield
+    flashlab.lang("en")
+
+
+@pytest.fixture(scope="module")
+def found():
+    return {name: trap(name).values for name in traps()}
+
+
+def test_there_are_twelve_and_each_has_its_words_in_both_languages():
+    assert len(traps()) == 12
+    assert set(traps()) == set(table("dispatch", "en")["trap"]) == set(table("dispatch", "zh")["trap"])
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_trap_prints_its_values_in_text_and_html(found, language):
+    for name, values in found.items():
+        words = table("dispatch", language)["trap"][name]
+        lines = [line.format(**values) for line in words["shown"]]
+        used = {part for line in words["shown"] for part in values if "{" + part + "}" in line}
+        assert used == set(values), f"{name} computes {set(values) - used} and does not show it"
+        assert len(lines) >= 2 and words["title"] and words["lesson"]
+    flashlab.lang(language)
+    shown = trap("not_4d")
+    assert shown.title in repr(shown) and shown.lines[0] in repr(shown)
+    assert "<li>" in shown._repr_html_() and shown.title in shown._repr_html_()
+
+
+def test_an_unknown_trap_lists_the_closest():
+    with pytest.raises(ValueError, match="Did you mean 'causal_one_query'"):
+        trap("causal_one_querry")
+
+
+def test_one_causal_query_sees_the_first_key_only(found):
+    values = found["causal_one_query"]
+    assert float(values["first"]) == 0 and float(values["right"]) == 0 and float(values["off"]) > 0.1
+
+
+def test_the_list_of_sdpa_kernel_orders_nothing_on_the_cpu(found):
+    values = found["kernel_list_order"]
+    assert values["plain"] == values["priority"] == "flash"
+    assert (values["list_plain"], values["list_priority"]) == ("[1, 2]", "[0, 1]")
+
+
+def test_masks_keep_flash_on_the_cpu_unless_they_learn_or_have_three_axes(found):
+    values = found["masks"]
+    assert [values[k] for k in ("bool", "float", "three", "learned")] == ["flash", "flash", "math", "math"]
+    assert values["flash"] == "check_for_attn_mask"
+
+
+def test_a_row_hidden_by_the_smallest_float_is_an_average_of_v(found):
+    assert found["masked_rows"]["bool"] == "0" and float(found["masked_rows"]["mean"]) < 1e-6
+
+
+def test_heads_of_a_group_stand_side_by_side(found):
+    values = found["gqa_without_flag"]
+    assert float(values["interleave"]) < 1e-6 < 0.1 < float(values["repeat"])
+    assert (values["one"], values["one_flagged"]) == ("math", "flash") and "must match" in values["error"]
+
+
+def test_gradients_change_the_choice_for_a_learned_bias_and_on_consumer_chips(found):
+    values = found["requires_grad"]
+    assert (values["with"], values["bias"], values["learned"]) == ("flash", "flash", "math")
+    assert (values["consumer"], values["consumer_grad"]) == ("flash", "efficient")
+
+
+def test_multihead_attention_calls_sdpa_only_without_weights(found):
+    values = found["need_weights"]
+    assert (
+        "scaled_dot_product" not in values["default"] and "scaled_dot_product_attention" in values["without"]
+    )
+    assert "scaled_dot_product" not in values["eval"]
+
+
+def test_dropout_is_applied_whatever_the_mode_and_mask_with_causal_depends_on_the_backend(found):
+    assert float(found["dropout_in_eval"]["gap"]) > 0.1
+    assert (
+        float(found["mask_and_causal"]["gap"]) == 0 and "is_causal=True" in found["mask_and_causal"]["error"]
+    )
+    assert (found["not_4d"]["three"], found["not_4d"]["four"]) == ("math", "flash")
