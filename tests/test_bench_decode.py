@@ -55,6 +55,72 @@ def test_the_peers_of_pytorch_share_heads_as_ours_does():
     assert bench.check(bench.sdpa("MATH")(q, k, v, None), q, k, v) < 1e-6
 
 
+class Replay:
+    """What a CUDA graph does, on a CPU: replaying writes into the results that are there."""
+
+    def __init__(self, calls, keep=0):
+        self.calls, self.keep = calls, keep
+        self.results = [call() for call in calls[-keep:]] if keep else []
+
+    def replay(self):
+        for call in self.calls[: -self.keep or None]:
+            call()
+        for result, call in zip(self.results, self.calls[-self.keep :], strict=True) if self.keep else ():
+            result.copy_(call())
+
+
+class Clock:
+    """A device on which each mark is a millisecond after the last."""
+
+    def __init__(self):
+        self.marks = 0
+
+    def record(self):
+        self.marks += 1
+        return self.marks
+
+    def elapsed(self, start, end):
+        return end - start
+
+    def synchronize(self):
+        pass
+
+
+def rows(monkeypatch, capture=Replay):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(bench, "COPY_BYTES", 4000)
+    monkeypatch.setattr(bench, "ROTATION_BYTES", 20_000)
+    monkeypatch.setattr(bench, "GRAPH_BYTES", 40_000)
+    case = bench.Case(2, 4, 2, 24, 16, "float16")
+    monkeypatch.setattr(bench, "make_peer", lambda name: bench.sdpa("MATH") if name == "math" else 1 / 0)
+    return list(bench.measure(case, ["math", "none"], 3, "cpu", Clock(), capture))
+
+
+def test_a_case_is_measured_checked_and_a_peer_that_fails_says_why(monkeypatch):
+    row, none = rows(monkeypatch)
+    assert row["us"] == pytest.approx(1000 / 8) and row["runs"] == 3 and 0 < row["max_error"] < 1e-2
+    assert row["cache"] == "rotated" and row["clock_mhz"] == [None, None]
+    assert none["error"] == "ZeroDivisionError: division by zero" and "us" not in none
+
+
+def test_a_graph_that_replays_nothing_gets_no_time(monkeypatch):
+    class Idle(Replay):
+        def replay(self):
+            pass
+
+    row, _ = rows(monkeypatch, Idle)
+    assert "wrong result" in row["error"] and "us" not in row
+
+
+def test_a_graph_that_leaves_one_cache_out_gets_no_time(monkeypatch):
+    class Short(Replay):
+        def replay(self):
+            self.results[0].copy_(self.calls[-self.keep]()) if self.keep else None
+
+    row, _ = rows(monkeypatch, Short)
+    assert "wrong result" in row["error"]
+
+
 def test_a_variant_names_splits_and_configuration():
     pytest.importorskip("triton")
     assert bench.read_variant("decode:16") == (16, None)

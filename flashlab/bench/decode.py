@@ -3,11 +3,17 @@
 Each peer's calls are captured in one CUDA graph, so that the host does not count, over several caches in
 turn, 512 MB or more together, so that nothing is in L2 when it is needed. The graphs of all peers, and a copy
 that shows what the memory can do, are replayed in turn, so that a GPU that gets warm slows all of them alike.
+The query is new in each round, results are poisoned before each replay, and those of the last timed replay,
+one for each cache, are checked before a time counts.
 """
 
 import functools
 import statistics
 from typing import NamedTuple
+
+from flashlab.bench.kernels import reason
+from flashlab.bench.peers import Absent
+from flashlab.bench.timing import Cuda
 
 ROTATION_BYTES = 512 * 10**6  # the caches of one graph together, at least; and always two caches
 GRAPH_BYTES = 4 * 10**9  # one replay reads as much: about a millisecond on an H200
@@ -59,37 +65,49 @@ def run(cases=CASES, peers=None, rounds=20, say=print):
             say(line(row))
 
 
-def measure(case, peers, rounds):
-    """The rows of one case: graphs of all peers, replayed in turn."""
+def measure(case, peers, rounds, where="cuda", device=None, capture=None):
+    """The rows of one case: graphs of all peers, replayed in turn.
+
+    `where`, `device` and `capture` are for tests without a GPU: the torch device, a `timing.Device`, and what
+    takes the place of `Graph`.
+    """
     import torch
 
+    from flashlab.bench.clocks import sm_mhz
+
     torch.manual_seed(0)
-    dtype = getattr(torch, case.dtype)
-    q = torch.randn(case.B, case.Hq, 1, case.D, device="cuda", dtype=dtype)
+    device, capture, dtype = device or Cuda(flush_bytes=0), capture or Graph, getattr(torch, case.dtype)
+    q = torch.randn(case.B, case.Hq, 1, case.D, device=where, dtype=dtype)
     shape = case.B, case.Hkv, case.Nk, case.D
-    caches = [[torch.randn(shape, device="cuda", dtype=dtype) for _ in range(2)] for _ in range(case.caches)]
-    lengths = torch.full((case.B,), case.Nk, dtype=torch.int32, device="cuda")
-    source, target = (torch.randn(COPY_BYTES // 4, device="cuda") for _ in range(2))
+    caches = [[torch.randn(shape, device=where, dtype=dtype) for _ in range(2)] for _ in range(case.caches)]
+    lengths = torch.full((case.B,), case.Nk, dtype=torch.int32, device=where)
+    source, target = (torch.randn(COPY_BYTES // 4, device=where) for _ in range(2))
     # An elementwise kernel: in a graph, copy_ becomes a memory copy node that reaches two thirds of this.
-    graphs, errors, problems = {"copy": capture([lambda: torch.neg(source, out=target)] * 4)}, {}, {}
+    graphs, problems = {"copy": capture([lambda: torch.neg(source, out=target)] * 4)}, {}
     for name in peers:
         try:
             attend = make_peer(name)
-            errors[name] = check(attend(q, *caches[0], lengths), q, *caches[0])
+            check(attend(q, *caches[0], lengths), q, *caches[0])
             calls = [
                 functools.partial(attend, q, *caches[i % case.caches], lengths) for i in range(case.calls)
             ]
-            graphs[name] = capture(calls)
+            graphs[name] = capture(calls, keep=case.caches)
         except Exception as problem:  # a peer that cannot do a case is a result, too
-            problems[name] = f"{type(problem).__name__}: {problem}"[:300]
-    times = replay_in_turn(graphs, rounds)
+            problems[name] = reason(problem)
+    before = sm_mhz()
+    times = replay_in_turn(graphs, rounds, device, lambda: q.normal_())
+    how = dict(cache="rotated", clock_mhz=[before, sm_mhz()])
     copy = 4 * 2 * COPY_BYTES / statistics.median(times["copy"]) / 1e9  # TB/s: bytes per ms / 1e9
     for name in peers:
         row = dict(case._asdict(), peer=name, kv_mb=case.kv_bytes / 1e6, copy_tbs=copy)
-        if name in problems:
-            yield row | dict(error=problems[name])
-        else:
-            yield row | summary(case, times[name], copy) | dict(max_error=errors[name])
+        try:
+            if name in problems:
+                raise Absent(problems[name])
+            error = max(check(o, q, *kv) for o, kv in zip(graphs[name].results, caches, strict=True))
+            row |= summary(case, times[name], copy) | dict(max_error=error) | how
+        except (AssertionError, Absent) as problem:
+            row["error"] = str(problem)
+        yield row
 
 
 def summary(case, milliseconds, copy_tbs):
@@ -110,38 +128,49 @@ def summary(case, milliseconds, copy_tbs):
     )
 
 
-def capture(calls):
-    """One CUDA graph of all calls, after a warm-up."""
-    import torch
+class Graph:
+    """One CUDA graph of all calls, captured after a warm-up. `results`: of its last `keep` calls; a replay
+    writes them anew.
+    """
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for call in calls[:3]:
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    return graph
+    def __init__(self, calls, keep=0):
+        import torch
 
-
-def replay_in_turn(graphs, rounds):
-    """Milliseconds of each replay: a list for each name. Two rounds more come first and do not count."""
-    import torch
-
-    events = {name: [] for name in graphs}
-    for _ in range(rounds + 2):
-        for name, graph in graphs.items():
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            end.record()
-            events[name].append((start, end))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for call in calls[:3]:
+                call()
+        torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-    return {name: [a.elapsed_time(b) for a, b in pairs[2:]] for name, pairs in events.items()}
+        self.graph, self.results = torch.cuda.CUDAGraph(), []
+        with torch.cuda.graph(self.graph):
+            for i, call in enumerate(calls):
+                result = call()
+                if i >= len(calls) - keep:
+                    self.results.append(result)
+
+    def replay(self):
+        self.graph.replay()
+
+
+def replay_in_turn(graphs, rounds, device, renew):
+    """Milliseconds of each replay: a list for each name. Two rounds more come first and do not count.
+
+    Outside the times, `renew()` changes the inputs before each round, and what the last replay wrote is
+    poisoned before the next one.
+    """
+    marks = {name: [] for name in graphs}
+    for _ in range(rounds + 2):
+        renew()
+        for name, graph in graphs.items():
+            for result in graph.results:
+                result.fill_(float("nan"))
+            start = device.record()
+            graph.replay()
+            marks[name].append((start, device.record()))
+        device.synchronize()
+    return {name: [device.elapsed(*pair) for pair in pairs[2:]] for name, pairs in marks.items()}
 
 
 def make_peer(name):

@@ -14,7 +14,7 @@ CSV = "--format=csv,noheader"
 
 
 def provenance(command=None):
-    """A dict with gpu, driver, clocks, torch, triton, cudnn, python, cpu with its cores and PyTorch's threads,
+    """A dict with gpu, driver, clocks, torch, triton, cudnn, python, cpu, its cores and PyTorch's threads,
     date, command, flashlab's version and git commit; None where there is none. No host names, no paths.
     """
     import torch

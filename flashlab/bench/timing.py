@@ -47,11 +47,11 @@ class Device(Protocol):
 class Cuda:
     """The current CUDA device, with events as marks."""
 
-    def __init__(self):
+    def __init__(self, flush_bytes=FLUSH_BYTES):
         import torch
 
         self.cuda = torch.cuda
-        self.buffer = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+        self.buffer = torch.empty(flush_bytes, dtype=torch.int8, device="cuda")
 
     def record(self):
         event = self.cuda.Event(enable_timing=True)
