@@ -9,6 +9,25 @@ def title_is(frame, text):
     frame.wait_for_function("t => document.querySelector('.title')?.textContent === t", arg=text)
 
 
+def choose(frame, name, value):
+    frame.locator(f"select[name={name}]").select_option(value)
+
+
+def move(frame, name, value):
+    """Move a slider or type a number; the milliseconds of its script, and until the next frame is there."""
+    return frame.locator(f"[name={name}]").evaluate(
+        """async (e, v) => {
+        const start = performance.now();
+        e.value = v;
+        e.dispatchEvent(new Event('input', { bubbles: true }));
+        const script = performance.now() - start;
+        await new Promise((r) => requestAnimationFrame(() => setTimeout(r)));
+        return [script, performance.now() - start];
+        }""",
+        value,
+    )
+
+
 def type_into(frame, label, text):
     box = frame.get_by_role("textbox", name=label, exact=True)
     box.fill(text)

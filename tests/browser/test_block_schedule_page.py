@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from panels import choose, move, title
 
 import flashlab
 from flashlab.text import table
@@ -18,29 +19,6 @@ FA1 = "FA1 keeps 16 of 108 SMs busy; FA2 with the same work keeps all of them bu
 
 def schedule(problem=HEADS_16, gpu="A100-80", **more):
     return BlockSchedule.of(problem, **{"gpu": gpu, "strings": ENGLISH, "ask": False, **more})
-
-
-def title(frame):
-    return frame.locator(".title").inner_text()
-
-
-def choose(frame, name, value):
-    frame.locator(f"select[name={name}]").select_option(value)
-
-
-def move(frame, name, value):
-    """Move a slider (or type a number) and return the milliseconds until the next frame is painted."""
-    return frame.locator(f"[name={name}]").evaluate(
-        """async (e, v) => {
-        const start = performance.now();
-        e.value = v;
-        e.dispatchEvent(new Event('input', { bubbles: true }));
-        const script = performance.now() - start;
-        await new Promise((r) => requestAnimationFrame(() => setTimeout(r)));
-        return [script, performance.now() - start];
-        }""",
-        value,
-    )
 
 
 def share_of_idle(frame):

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from panels import choose, move, title
 
 import flashlab
 from flashlab.text import table
@@ -17,31 +18,8 @@ def budget(gpu="H200", dim=128, **more):
     return TileBudget.of(flashlab.Problem(Nq=4096, D=dim), gpu=gpu, **{"strings": ENGLISH, **more})
 
 
-def title(frame):
-    return frame.locator(".title").inner_text()
-
-
 def cell(frame, block_q, block_k):
     return frame.locator(f"[data-r='{block_q}'][data-c='{block_k}']")
-
-
-def choose(frame, name, value):
-    frame.locator(f"select[name={name}]").select_option(value)
-
-
-def move(frame, name, value):
-    """Move a slider and return the milliseconds of its script, and until the next frame is painted."""
-    return frame.locator(f"input[name={name}]").evaluate(
-        """async (e, v) => {
-        const start = performance.now();
-        e.value = v;
-        e.dispatchEvent(new Event('input', { bubbles: true }));
-        const script = performance.now() - start;
-        await new Promise((r) => requestAnimationFrame(() => setTimeout(r)));
-        return [script, performance.now() - start];
-        }""",
-        value,
-    )
 
 
 def test_the_twin_runs_from_a_file_and_asks_the_network_for_nothing(open_twin):
