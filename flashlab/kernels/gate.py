@@ -22,6 +22,7 @@ from typing import NamedTuple
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import create_function_from_signature
 
 from flashlab.kernels import golden, launch, shipped
@@ -63,7 +64,8 @@ def compile_kernel(kernel, args, options, arch):
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
     bound, specialization, rest = bind(*args, **options)[:3]
     rest, signature, constants, attributes = kernel._pack_args(backend, options, bound, specialization, rest)
-    source = ASTSource(kernel, signature, constants, attributes)
+    source_type = GluonASTSource if launch.is_gluon(kernel) else ASTSource
+    source = source_type(kernel, signature, constants, attributes)
     binary = triton.compile(source, target=target, options=rest.__dict__)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])

@@ -240,7 +240,8 @@ def launch(kernel, grid, *args, config, **constants):
         return
     device = getattr(args[0], "base", args[0]).device
     if device.type == "cpu":
-        with interpreter.interpreted():
+        # Gluon has no interpreter; flashlab.warpgroups simulates its kernels
+        with contextlib.nullcontext() if is_gluon(kernel) else interpreter.interpreted():
             kernel[grid](*args, **constants, **options)
         return
     if device.type != "cuda":
@@ -250,3 +251,8 @@ def launch(kernel, grid, *args, config, **constants):
     elsewhere = device.index != torch.cuda.current_device()
     with torch.cuda.device(device) if elsewhere else contextlib.nullcontext():
         kernel[grid](*args, **constants, **options)
+
+
+def is_gluon(kernel):
+    """Whether a kernel is written in Gluon, Triton's lower-level dialect."""
+    return getattr(kernel, "is_gluon", bool)()

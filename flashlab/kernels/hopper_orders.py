@@ -1,0 +1,170 @@
+"""In which order a warpgroup multiplies and exponentiates: three ways through the key tiles of its rows.
+
+    step 2, one_by_one    S(j); softmax(j); O += P(j) V(j); next j
+    step 3, look_ahead    S(j+1) starts; under it softmax(j); O += P(j) V(j); next j
+    step 4, in_turns      S(j+1) and O += P(j) V(j) start together; under the second softmax(j+1); next j
+
+Each takes q [ROWS, BLOCK_D] in shared memory, the rings (k_ring, v_ring), `turn`, the number n of its first key
+tile in the rings, full and end from `key_tiles`, what `weigh` must know of the mask (`sees`) and the empty state
+(row_max, row_sum, acc), which it returns filled. Products only start; warpgroup_mma_wait(m) returns when all but
+the last m of them are done, in the order in which they started. Until then the tensor cores read their tiles.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma_wait
+
+from flashlab.kernels.hopper_parts import release, rescale, start_output, start_scores, take, tile_of, weigh
+
+
+@gluon.jit
+def one_by_one(
+    q, rings, turn, n, full, end, sees, state,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr, WHICH: gl.constexpr,
+):  # fmt: skip
+    """Nothing overlaps inside the warpgroup. The other warpgroup may happen to fill its gaps."""
+    row_max, row_sum, acc = state
+    for j in range(0, full):
+        row_max, row_sum, acc = whole_tile(
+            q, rings, n + j, j * BLOCK_K, sees, row_max, row_sum, acc, BLOCK_K, STAGES, CAUSAL, False
+        )
+    if EDGE:
+        for j in range(full, end):
+            row_max, row_sum, acc = whole_tile(
+                q, rings, n + j, j * BLOCK_K, sees, row_max, row_sum, acc, BLOCK_K, STAGES, CAUSAL, True
+            )
+    return row_max, row_sum, acc
+
+
+@gluon.jit
+def whole_tile(
+    q, rings, n, first, sees, row_max, row_sum, acc,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr,
+):  # fmt: skip
+    """Key tile n from its scores to its share of the output, each product waited for at once."""
+    k_ring, v_ring = rings
+    # [ROWS, BLOCK_K]
+    scores = start_scores(q, take(k_ring, n, STAGES), BLOCK_K)
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    release(k_ring, n, STAGES)
+    p, alpha, row_max, row_sum = weigh(scores, row_max, row_sum, sees, first, CAUSAL, MASKED)
+    # [ROWS, BLOCK_D]
+    acc = start_output(p, take(v_ring, n, STAGES), rescale(acc, alpha))
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    release(v_ring, n, STAGES)
+    return row_max, row_sum, acc
+
+
+@gluon.jit
+def look_ahead(
+    q, rings, turn, n, full, end, sees, state,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr, WHICH: gl.constexpr,
+):  # fmt: skip
+    """While a tile's softmax runs, the tensor cores make the scores of the next one."""
+    k_ring, v_ring = rings
+    row_max, row_sum, acc = state
+    scores = start_scores(q, take(k_ring, n, STAGES), BLOCK_K)
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    release(k_ring, n, STAGES)
+    last = end - 1  # has no next tile, so that it comes after the loops
+    full = gl.minimum(full, last)
+    for j in range(0, full):
+        scores, row_max, row_sum, acc = tile_under_next(
+            q, rings, n + j, j * BLOCK_K, sees, scores, row_max, row_sum, acc, BLOCK_K, STAGES, CAUSAL, False
+        )
+    if EDGE:
+        for j in range(full, last):
+            scores, row_max, row_sum, acc = tile_under_next(
+                q, rings, n + j, j * BLOCK_K, sees, scores, row_max, row_sum, acc, BLOCK_K, STAGES, CAUSAL, True
+            )  # fmt: skip
+    p, alpha, row_max, row_sum = weigh(scores, row_max, row_sum, sees, last * BLOCK_K, CAUSAL, EDGE)
+    acc = start_output(p, take(v_ring, n + last, STAGES), rescale(acc, alpha))
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    release(v_ring, n + last, STAGES)
+    return row_max, row_sum, acc
+
+
+@gluon.jit
+def tile_under_next(
+    q, rings, n, first, sees, scores, row_max, row_sum, acc,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr,
+):  # fmt: skip
+    """Softmax and output of key tile n, whose scores are there, and meanwhile the scores of tile n + 1."""
+    k_ring, v_ring = rings
+    next_scores = start_scores(q, take(k_ring, n + 1, STAGES), BLOCK_K)
+    p, alpha, row_max, row_sum = weigh(scores, row_max, row_sum, sees, first, CAUSAL, MASKED)
+    acc = start_output(p, take(v_ring, n, STAGES), rescale(acc, alpha))
+    scores = warpgroup_mma_wait(1, deps=(next_scores,))
+    release(k_ring, n + 1, STAGES)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    release(v_ring, n, STAGES)
+    return scores, row_max, row_sum, acc
+
+
+@gluon.jit
+def in_turns(
+    q, rings, turn, n, full, end, sees, state,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr, WHICH: gl.constexpr,
+):  # fmt: skip
+    """Ping-pong: one warpgroup has the tensor cores while the other one exponentiates (the paper's 3.1, 3.2)."""
+    k_ring, v_ring = rings
+    row_max, row_sum, acc = state
+    k = take(k_ring, n, STAGES)
+    take_turn(turn, n, WHICH)
+    scores = start_scores(q, k, BLOCK_K)
+    pass_turn(turn, WHICH)
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    release(k_ring, n, STAGES)
+    p, alpha, row_max, row_sum = weigh(scores, row_max, row_sum, sees, 0, CAUSAL, EDGE)
+    p = p.to(k.dtype)
+    take(v_ring, n, STAGES)
+    full = gl.maximum(full, 1)
+    for j in range(1, full):
+        p, row_max, row_sum, acc = scores_and_last_output(
+            q, rings, turn, n + j, j * BLOCK_K, sees, p, row_max, row_sum, acc,
+            BLOCK_K, STAGES, CAUSAL, False, WHICH,
+        )  # fmt: skip
+    if EDGE:
+        for j in range(full, end):
+            p, row_max, row_sum, acc = scores_and_last_output(
+                q, rings, turn, n + j, j * BLOCK_K, sees, p, row_max, row_sum, acc,
+                BLOCK_K, STAGES, CAUSAL, True, WHICH,
+            )  # fmt: skip
+    acc = start_output(p, tile_of(v_ring, n + end - 1, STAGES), acc)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    release(v_ring, n + end - 1, STAGES)
+    return row_max, row_sum, acc
+
+
+@gluon.jit
+def scores_and_last_output(
+    q, rings, turn, n, first, sees, p, row_max, row_sum, acc,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr, WHICH: gl.constexpr,
+):  # fmt: skip
+    """The scores and the softmax of key tile n, and meanwhile the output of tile n - 1, whose P is there."""
+    k_ring, v_ring = rings
+    k = take(k_ring, n, STAGES)
+    take_turn(turn, n, WHICH)
+    scores = start_scores(q, k, BLOCK_K)
+    acc = start_output(p, tile_of(v_ring, n - 1, STAGES), acc)
+    pass_turn(turn, WHICH)
+    scores = warpgroup_mma_wait(1, deps=(scores,))
+    release(k_ring, n, STAGES)
+    p, alpha, row_max, row_sum = weigh(scores, row_max, row_sum, sees, first, CAUSAL, MASKED)
+    take(v_ring, n, STAGES)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    release(v_ring, n - 1, STAGES)
+    return p.to(k.dtype), row_max, row_sum, rescale(acc, alpha)
+
+
+@gluon.jit
+def take_turn(turn, n, WHICH: gl.constexpr):
+    """Wait until the tensor cores are this warpgroup's, for its tile number n."""
+    # waits for: the other warpgroup, that it has started its products (warpgroup 0, at first: nobody)
+    mbarrier.wait(turn.index(WHICH), n & 1)
+
+
+@gluon.jit
+def pass_turn(turn, WHICH: gl.constexpr):
+    """This warpgroup has started its products: the other one may start the next."""
+    mbarrier.arrive(turn.index(1 - WHICH), count=1)
