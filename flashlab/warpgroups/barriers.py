@@ -1,8 +1,9 @@
 """mbarriers: a count of arrivals and of bytes for each phase, and what a wait for a phase makes known.
 
-A phase is over when all arrivals are in and all expected bytes have come; then the next one begins. A wait names
-its phase by parity only: it passes when the phase that runs now has the other parity. So what passes here may pass
-by luck; a wait is therefore credited with the earliest phase that lets it pass, and with what was known then.
+A phase is over when all arrivals are in and all expected bytes have come; then the next one begins. A wait
+names its phase by parity only: it passes when the phase that runs now has the other parity. So what passes
+here may pass by luck; a wait is therefore credited with the earliest phase that lets it pass, and with what
+was known then.
 """
 
 from flashlab.warpgroups.faults import WrongArrivals, WrongBytes
@@ -11,7 +12,7 @@ from flashlab.warpgroups.names import find_name
 
 
 class Barriers:
-    """An allocation of barriers. `arrivers`: who has ever arrived at one of them; `holders`: who was given them."""
+    """An allocation of barriers. `arrivers`: who has ever arrived at one of them; `holders`: who got them."""
 
     def __init__(self, count):
         self.name, self.arrivers, self.holders = None, {}, {}
@@ -23,6 +24,11 @@ class Barriers:
         if not 0 <= index < len(self.all):
             raise IndexError(f"{self.name or 'these'} are {len(self.all)} barriers, asked for number {index}")
         return self.all[int(index)]
+
+
+def barrier_of(thing):
+    """The barrier that a kernel means: an allocation of one barrier is that barrier."""
+    return thing.all[0] if isinstance(thing, Barriers) and len(thing.all) == 1 else thing
 
 
 class Barrier:
@@ -52,9 +58,10 @@ class Barrier:
         self.check_ready(partition)
         if count > self.pending:
             open_bytes = f", and {self.expected - self.came} bytes are still to come" if self.expected else ""
+            who = ", ".join(self.arrived) or "nobody"
             raise WrongArrivals(
                 f"{partition.where()} arrives {count} time(s) at {self}, whose phase {self.phase} has had "
-                f"{len(self.arrived)} of {self.count} arrivals ({', '.join(self.arrived) or 'nobody'}){open_bytes}: "
+                f"{len(self.arrived)} of {self.count} arrivals ({who}){open_bytes}: "
                 "its count is too low, or a wait for the end of this phase is missing"
             )
         self.root.arrivers.setdefault(partition.name)
@@ -74,7 +81,8 @@ class Barrier:
     def maybe_over(self):
         if self.pending == 0 and self.came > self.expected:
             raise WrongBytes(
-                f"{self}, phase {self.phase}: the copies bring {self.came} bytes, but only {self.expected} are expected"
+                f"{self}, phase {self.phase}: the copies bring {self.came} bytes, "
+                f"but only {self.expected} are expected"
             )
         if self.pending == 0 and self.came == self.expected:
             self.over.append((self.knows, self.clock, self.arrived))
@@ -102,7 +110,7 @@ class Barrier:
 
 
 class Wait:
-    """A wait of `partition` for the phase of `barrier` that is the next one of that parity, by what it saw so far."""
+    """A wait of `partition` for a phase of `barrier`: the next one of that parity, by what it saw so far."""
 
     def __init__(self, barrier, parity, partition):
         self.barrier, self.parity, self.partition = barrier, parity, partition
@@ -140,8 +148,8 @@ class Wait:
             text += f", {b.came} bytes have come of {b.expected} expected"
         if self.phase < b.phase - 1:
             meant = f"for phase {self.phase}" if self.phase >= 0 else "to pass before phase 0"
-            text += f"; by its parity this wait is meant {meant}, and the barrier has moved on: wrong parity, or more"
-            text += " arrivals in a phase than its count"
+            text += f"; by its parity this wait is meant {meant}, and the barrier has moved on: "
+            text += "wrong parity, or more arrivals in a phase than its count"
         elif b.pending:
             text += self.who_is_missing()
         return text

@@ -4,6 +4,7 @@ import numpy as np
 import triton.language as tl
 
 from flashlab.problem import ITEMSIZE
+from flashlab.warpgroups.barriers import barrier_of
 from flashlab.warpgroups.faults import WrongBytes
 from flashlab.warpgroups.machine import Copy, here
 from flashlab.warpgroups.tiles import Int
@@ -67,6 +68,7 @@ def load(desc, coords, barrier, view, pred=True, multicast=False):
     me.machine.meet()
     if view.numel != int(np.prod(desc.block_shape)):
         raise WrongBytes(f"{me.where()} copies a block {desc.block_shape} to {view}, which is {view.shape}")
+    barrier = barrier_of(barrier)
     barrier.check_ready(me)
     tile = desc.tile(coords)
     access = view.access(
@@ -108,14 +110,14 @@ class Store:
 def store(desc, coords, view):
     """Start a copy of `view` to the tensor."""
     me = here()
-    me.machine.meet()
+    me.machine.meet_in_time()
     me.stores.append(Store(desc, coords, view))
 
 
 def store_wait(pendings=0, **how):
     """Wait until at most `pendings` stores of this partition are in flight."""
     me = here()
-    me.machine.meet()
+    me.machine.meet_in_time()
     done = me.stores[: max(len(me.stores) - pendings, 0)]
     del me.stores[: len(done)]
     for s in done:

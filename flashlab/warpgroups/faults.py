@@ -1,4 +1,4 @@
-"""What a kernel of several warpgroups can get wrong, each with a name and a message that says who and where."""
+"""What a kernel of several warpgroups can get wrong: each mistake has a name, and says who and where."""
 
 
 class KernelFault(Exception):

@@ -7,7 +7,7 @@ import numpy as np
 import triton.language as tl
 
 from flashlab.warpgroups import copies, names, tensor_core
-from flashlab.warpgroups.barriers import Barriers
+from flashlab.warpgroups.barriers import Barriers, barrier_of
 from flashlab.warpgroups.machine import Others, here
 from flashlab.warpgroups.shared import View, allocate
 from flashlab.warpgroups.tiles import Int, Tile, round_to, work_on
@@ -58,7 +58,7 @@ def num_warps():
 
 @subset("core")
 def warp_specialize(functions_and_args, worker_num_warps, worker_num_regs=None):
-    """Run all functions as partitions; the first one goes on with what the program knows and gives the result."""
+    """Run all functions as partitions until all have ended; the result is that of the first."""
     me, machine = here(), here().machine
     names.give_names()
     if len(worker_num_warps) != len(functions_and_args) - 1:
@@ -113,7 +113,7 @@ def invalidate(mbarrier):
 @subset("mbarrier")
 def expect(mbarrier, bytes_per_cta=None, pred=True):
     if pred:
-        here().machine.meet()
+        here().machine.meet_in_time()
         barrier_of(mbarrier).arrive(here(), 1, int(bytes_per_cta))
 
 
@@ -128,10 +128,6 @@ def arrive(mbarrier, *, count=1, pred=True):
 def wait(mbarrier, phase, pred=True, deps=()):
     if pred:
         barrier_of(mbarrier).wait(phase)
-
-
-def barrier_of(thing):
-    return thing.all[0] if isinstance(thing, Barriers) and len(thing.all) == 1 else thing
 
 
 # tiles
@@ -261,13 +257,11 @@ def cdiv(x, div):
 
 @subset("core")
 def load(pointer, mask=None, other=None, **how):
-    here().machine.meet()
     return pointer.load(mask, other)
 
 
 @subset("core")
 def store(pointer, value, mask=None, **how):
-    here().machine.meet()
     pointer.store(value, mask)
 
 

@@ -1,11 +1,11 @@
 """One program on one SM: its partitions take turns, in an order that is chosen, never left to luck.
 
-Each partition is a thread, but only one runs at a time. Wherever partitions can meet (a barrier, a copy, a wgmma)
-the running one stops, and the schedule says who goes on. That no partition can go on is a deadlock; no clock is
-needed to see it.
+Each partition is a thread, but only one runs at a time. Wherever partitions can meet (a barrier, a copy, a
+wgmma) the running one stops, and the schedule says who goes on. That no partition can go on is a deadlock; no
+clock is needed to see it.
 
-Copies land by themselves: in the schedule "time" when they are due, in all others as late as the barriers allow
-(when no partition can run without them), last in first out or in random order.
+Copies land by themselves: in the schedule "time" when they are due, in all others as late as the barriers
+allow (when no partition can run without them), last in first out or in random order.
 """
 
 import random
@@ -14,8 +14,8 @@ import threading
 import numpy as np
 
 from flashlab.errors import unknown_name
-from flashlab.warpgroups.faults import Deadlock, NotWaitedFor
 from flashlab.warpgroups import names
+from flashlab.warpgroups.faults import Deadlock, NotWaitedFor
 from flashlab.warpgroups.timing import WAIT, Costs, Event, Log
 
 TURN = 128  # clocks for which a unit serves one partition while another one waits for it
@@ -35,8 +35,8 @@ class Stopped(BaseException):
 class Partition:
     """One of the program's warp groups, as `warp_specialize` divides it.
 
-    `known` is what it can be sure of: a set, as the bits of an int, of accesses to shared memory that are over (see
-    `shared`). `credited` says, for each barrier, the latest phase that it has waited for.
+    `known` is what it can be sure of: a set, as the bits of an int, of accesses to shared memory that are
+    over (see `shared`). `credited` says, for each barrier, the latest phase that it has waited for.
     """
 
     def __init__(self, machine, name, call, known=0, clock=0.0):
@@ -196,6 +196,11 @@ class Machine:
             chosen.turn.release()
             me.turn.acquire()
             self.check_running()
+
+    def meet_in_time(self):
+        """The same in the schedule "time" only: for what the others cannot see, but where units are shared."""
+        if self.timed:
+            self.meet()
 
     def pass_on(self):
         """The running partition has ended: another one goes on."""

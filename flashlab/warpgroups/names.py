@@ -17,14 +17,14 @@ def kernel_frames(frame):
 
 
 def place(thread_id):
-    """ "release, line 12": the kernel function that this thread executes, and where; None outside of kernels."""
+    """ "release, line 12": where in the kernel this thread is; None outside of kernels."""
     for frame in kernel_frames(sys._current_frames().get(thread_id)):
         return f"{frame.f_code.co_name}, line {frame.f_lineno}"
     return None
 
 
 def find_name(thing):
-    """Name `thing`, an object with a `name`, after the variable of the running kernel that holds it (or a view)."""
+    """Name `thing` after the variable of the running kernel that holds it, or a part of it."""
     for frame in reversed(list(kernel_frames(sys._getframe()))):
         for variable, value in frame.f_locals.items():
             for name, held in parts(variable, value):

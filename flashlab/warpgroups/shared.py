@@ -1,8 +1,9 @@
 """Shared memory: buffers, views of them, and the rule that tells a race.
 
-Every access has a bit. A partition's `known` holds the bits of the accesses that it can be sure are over: its own,
-and those that reached it through a barrier for which it waited. An access that meets one not in `known`, where one
-of the two writes, is a race: on a GPU it goes wrong some day, in whatever order things happened here.
+Every access has a bit. A partition's `known` holds the bits of the accesses that it can be sure are over: its
+own, and those that reached it through a barrier for which it waited. An access that meets one not in `known`,
+where one of the two writes, is a race: on a GPU it goes wrong some day, in whatever order things happened
+here.
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from flashlab.warpgroups.tiles import Tile, round_to
 class Access:
     """One read or write of `data`, a part of a buffer: by whom, by which unit, what for.
 
-    `unit` is "threads" for ordinary loads and stores, else "copy" or "wgmma" (which run by themselves). A copy into
-    shared memory reports to a `barrier` in one of its phases. `fenced`: asynchronous units may see it.
+    `unit` is "threads" for ordinary loads and stores, else "copy" or "wgmma" (which run by themselves). A
+    copy into shared memory reports to a `barrier` in one of its phases. `fenced`: asynchronous units may see
+    it.
     """
 
     partition: Any
@@ -51,7 +53,7 @@ class Buffer:
         here().machine.buffers.append(self)
 
     def touch(self, access, known):
-        """Write `access` down; raises the fault that it is, if it meets one that is not `known` to be over."""
+        """Write `access` down; raises the fault that it is."""
         met = [other for other in self.live if np.shares_memory(other.data, access.data)]
         if not access.writes and not any(other.writes for other in met):
             raise ReadTooEarly(f"{access} reads {self.part(access.data)}, which nothing has written yet")
@@ -115,8 +117,8 @@ def missed(access, other):
     if have < 0:
         return f"{want}, but the wait of {reader} for parity 1 passes before phase 0"
     return (
-        f"{want}, but {reader} has waited for phase {have} (parity {have & 1}) at most: its parity is wrong, or the "
-        "tile was overwritten before it was read"
+        f"{want}, but {reader} has waited for phase {have} (parity {have & 1}) at most: "
+        "its parity is wrong, or the tile was overwritten before it was read"
     )
 
 
@@ -159,7 +161,7 @@ class View:
     def load(self, layout=None):
         """An ordinary load: the tile, at once."""
         me = here()
-        me.machine.meet()
+        me.machine.meet_in_time()
         access = self.access("threads", "the load")
         me.known |= access.bit
         me.work("shared", self.nbytes, "load", access.tile)
@@ -168,7 +170,7 @@ class View:
     def store(self, value):
         """An ordinary store: asynchronous units see it after a fence only."""
         me = here()
-        me.machine.meet()
+        me.machine.meet_in_time()
         access = self.access("threads", "the store", writes=True, tile=value.tile, fenced=False)
         me.unfenced.append(access)
         me.known |= access.bit

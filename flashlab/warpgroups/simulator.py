@@ -3,8 +3,8 @@
     with simulated("last-first"):
         kernel[grid](x_desc, y, ...)
 
-works for the unmodified kernel, in a normal process. Inside it, launches of @gluon.jit kernels in this thread are
-simulated; nothing else of Triton is changed, and that is put back.
+works for the unmodified kernel, in a normal process. Inside it, launches of @gluon.jit kernels in this thread
+are simulated; nothing else of Triton is changed, and that is put back.
 """
 
 import itertools
@@ -20,9 +20,9 @@ _entering = threading.RLock()  # one simulation at a time
 class simulated:
     """Context manager. `schedule` is one of SCHEDULES or "random N"; `costs` a `timing.Costs`.
 
-    `programs`: the program numbers to run, e.g. [(0, 0, 0)]; None: all. `logs` maps the number of each program that
-    ran to its `timing.Log` (of the last launch). A launch raises a `faults.KernelFault` for a mistake in how the
-    partitions wait for each other, with the program's number in front.
+    `programs`: the program numbers to run, e.g. [(0, 0, 0)]; None: all. `logs` maps the number of each
+    program that ran to its `timing.Log` (of the last launch). A launch raises a `faults.KernelFault` for a
+    mistake in how the partitions wait for each other, with the program's number in front.
     """
 
     def __init__(self, schedule="time", costs=None, programs=None):
@@ -76,7 +76,7 @@ class simulated:
 
 
 def bind(kernel, args, kwargs):
-    """The kernel's arguments by name; options of the launch (num_warps, ...) that it does not take are left out."""
+    """The kernel's arguments by name; options that it does not take (num_warps) are left out."""
     names = [p.name for p in kernel.params]
     given = dict(zip(names, args, strict=False)) | {n: v for n, v in kwargs.items() if n in names}
     if "num_warps" in names:
@@ -103,17 +103,17 @@ def wrap(name, value):
 
 
 def check(launch, schedules=SCHEDULES):
-    """Run `launch` (a function of no arguments that launches kernels) in each schedule; raises the first fault."""
+    """Run `launch` (without arguments; it launches kernels) in each schedule; raises the first fault."""
     for schedule in schedules:
         with simulated(schedule):
             launch()
 
 
 def simulate(attention, problem, gpu="H200", program=FIRST):
-    """The `timing.Log` of one program of attention(q, k, v, causal=, scale=), a function that launches one kernel.
+    """The `timing.Log` of one program of attention(q, k, v, causal=, scale=), which launches one kernel.
 
-    q, k, v are CPU tensors for the `flashlab.problem.Problem`. Times are a model: see `timing`. Raises ValueError if
-    the launch has no such program.
+    q, k, v are CPU tensors for the `flashlab.problem.Problem`. Times are a model: see `timing`. Raises
+    ValueError if the launch has no such program.
     """
     import torch
 

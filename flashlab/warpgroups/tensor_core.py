@@ -1,4 +1,4 @@
-"""Asynchronous wgmma: operands in shared memory are read late, and there is no result until it is waited for."""
+"""Asynchronous wgmma: operands in shared memory are read late, there is no result until it is waited for."""
 
 import numpy as np
 
@@ -61,7 +61,7 @@ Wgmma.__hash__ = object.__hash__
 def warpgroup_mma(a, b, acc, *, use_acc=True, precision=None, max_num_imprecise_acc=None, is_async=False):
     """acc + a b (a b without `use_acc`): started, in flight until waited for; without `is_async` at once."""
     me = here()
-    me.machine.meet()
+    me.machine.meet_in_time()
     if isinstance(a, Wgmma):
         raise too_early(a)
     me.wgmmas.append(Wgmma(a, b, acc, use_acc))
@@ -84,7 +84,8 @@ def warpgroup_mma_wait(num_outstanding=0, deps=None):
     for x in deps:
         if isinstance(x, Wgmma) and x.result is None:
             raise NotWaitedFor(
-                f"{me.where()} waits until {num_outstanding} wgmma are in flight and takes the result of one of these: {x}"
+                f"{me.where()} waits until {num_outstanding} wgmma are in flight, "
+                f"and takes the result of one of these: {x}"
             )
     results = tuple(x.result if isinstance(x, Wgmma) else x for x in deps)
     return results[0] if len(results) == 1 else results

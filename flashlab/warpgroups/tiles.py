@@ -1,7 +1,7 @@
 """Values of a kernel: tiles in registers, 32-bit integers, pointers. Layouts are ignored.
 
-Numbers are kept as NumPy arrays, 16-bit formats as float32 that hold what the format can hold. Every operation on a
-tile is work for a unit (see `timing`), and carries on which tile it works.
+Numbers are kept as NumPy arrays, 16-bit formats as float32 that hold what the format can hold. Every
+operation on a tile is work for a unit (see `timing`), and carries on which tile it works.
 """
 
 import operator
@@ -27,7 +27,8 @@ def round_to(data, dtype):
 class Tile:
     """A tensor in the registers of one partition. `tile` says which tile of which tensor it came from.
 
-    `product`: it is a product that the next addition takes up (a fused multiply-add), so it has cost nothing yet.
+    `product`: it is a product that the next addition takes up (a fused multiply-add), so it has cost nothing
+    yet.
     """
 
     def __init__(self, data, dtype, tile=None, product=False):
@@ -80,7 +81,7 @@ def work_on(unit, op, function, *operands, dtype=None):
 
 
 def freshness(tile):
-    """Of two tiles that meet in an operation, the later one names the result; K before V, so that it is S's."""
+    """Of the tiles that meet in an operation, the one with the highest number names the result."""
     return tile[1], tile[0]
 
 

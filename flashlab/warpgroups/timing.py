@@ -1,19 +1,20 @@
-"""How long things take in the simulator, and the log of what ran when. All times are clocks of one SM: a model.
+"""How long things take in the simulator, and the log of what ran when. Times are clocks of one SM: a model.
 
-The model, unit by unit. A unit does one thing at a time, in the order in which it was asked, and both warpgroups
-share it: exp, fp32 and shared in turns of about 128 clocks, copies and wgmma one after another.
+The model, unit by unit. A unit does one thing at a time, in the order in which it was asked, and both
+warpgroups share it: exp, fp32 and shared in turns of about 128 clocks, copies and wgmma one after another.
 
 - tensor: one wgmma [M, K] x [K, N] takes 2 M N K FLOPs at the SM's share of the GPU's 16-bit peak.
 - exp: exponentials, logarithms and reciprocals, one a lane, at the SM's share of `GPU.exp_rate` (16 a clock).
-- fp32: every other operation on a register tile, one a lane, 128 a clock (half of the fp32 peak's FLOPs, which
-  count a fused multiply-add twice). A product that is added to or subtracted from is one fused operation.
+- fp32: every other operation on a register tile, one a lane, 128 a clock (half of the fp32 peak's FLOPs,
+  which count a fused multiply-add twice). A product that is added to or subtracted from is one fused
+  operation.
 - copy: TMA, bytes at the SM's share of what L2 delivers; what was copied is there a latency later.
 - shared: ordinary loads and stores of shared memory, 128 bytes a clock (32 banks of 4).
 
 Left out: address and loop arithmetic, register shuffles, barriers and fences themselves, the issue of
-instructions, bank conflicts, registers read by wgmma, power. Inside a warpgroup exp and fp32 follow one another;
-a GPU overlaps some of that. So a simulated time is a lower bound where one unit is busy throughout, and a picture
-of who waits for whom everywhere else; it is not a measurement.
+instructions, bank conflicts, registers read by wgmma, power. Inside a warpgroup exp and fp32 follow one
+another; a GPU overlaps some of that. So a simulated time is a lower bound where one unit is busy throughout,
+and a picture of who waits for whom everywhere else; it is not a measurement.
 """
 
 from dataclasses import dataclass
@@ -28,8 +29,8 @@ WAIT = "wait"
 class Event(NamedTuple):
     """One stretch of work (or of waiting) of one partition. `start` and `end` in clocks.
 
-    `unit` is one of UNITS, or "wait"; `op` says what ("load", "store", "wgmma", "exp2", "fp32", or what is waited
-    for); `tile` is (tensor, tile number along its rows) or None.
+    `unit` is one of UNITS, or "wait"; `op` says what ("load", "store", "wgmma", "exp2", "fp32", or what is
+    waited for); `tile` is (tensor, tile number along its rows) or None.
     """
 
     partition: str
@@ -42,7 +43,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """Rates of one SM, per clock (see the module's text). `latency`: clocks from a copy's last byte to its use."""
+    """Rates of one SM, per clock (see the module's text). `latency`: clocks from a copy's end to its use."""
 
     flops: float
     exps: float
@@ -56,9 +57,10 @@ class Costs:
     def of(cls, gpu="H200", dtype="float16"):
         """The rates of a GPU of `flashlab.gpus`.
 
-        Two of them are assumptions: L2 delivers 5120 bytes a clock to all SMs together, which NVIDIA gives for the
-        A100 (Ampere whitepaper) and for nothing newer; and a copy's latency is 500 clocks, the order of magnitude
-        of microbenchmarks (it moves the start of the picture only). Raises ValueError for an unknown GPU or dtype.
+        Two of them are assumptions: L2 delivers 5120 bytes a clock to all SMs together, which NVIDIA gives
+        for the A100 (Ampere whitepaper) and for nothing newer; and a copy's latency is 500 clocks, the order
+        of magnitude of microbenchmarks (it moves the start of the picture only). Raises ValueError for an
+        unknown GPU or dtype.
         """
         gpu = gpus.get(gpu)
         clocks = gpu.sms * gpu.clock_ghz * 1e9

@@ -1,7 +1,7 @@
 """From a @gluon.jit function to a Python function that does the same in the simulator. Triton is not changed.
 
-The function's code stays as it is; only the names that it looks up lead elsewhere: Gluon's functions to those of
-`language`, other kernel functions to their own translations.
+The function's code stays as it is; only the names that it looks up lead elsewhere: Gluon's functions to those
+of `language`, other kernel functions to their own translations.
 """
 
 import inspect
