@@ -47,12 +47,15 @@ def floors(case, direction, ms, gpu):
     )
 
 
+OTHERS = {"Laptop", "NVL", "D", "Max", "Ti", "SUPER"}  # in a name, these make it another GPU
+
+
 def known(name):
     """The GPU of `flashlab.gpus` that a driver's name ("NVIDIA H200", "Tesla T4") speaks of, or None.
 
-    Every word of the table's name must be there; of several, the one with the most words is meant, and among
-    A100s the one whose memory size the driver names.
+    Every word of the table's name must be in the driver's, which calls an H100 SXM "H100 80GB HBM3".
     """
-    words = name.replace("-", " ").replace("GB", "").split()
-    found = [g for g in gpus.ALL.values() if set(g.name.replace("-", " ").split()) <= set(words)]
-    return max(found, key=lambda g: len(g.name.split()), default=None)
+    words = set(name.replace("-", " ").replace("GB", "").split())
+    words |= {"SXM"} if "HBM3" in words else set()
+    found = [g for g in gpus.ALL.values() if set(g.name.replace("-", " ").split()) <= words]
+    return found[0] if found and not words & OTHERS else None
