@@ -28,7 +28,7 @@ class Cuda(timing.Cuda):
         super().__init__()
         self.log = []
 
-    def fresh(self):
+    def fresh(self, again=0):
         """This device, with nothing queued, a second to cool and an empty log."""
         self.synchronize()
         time.sleep(1.0)

@@ -31,7 +31,8 @@ class Laboratory:
     measured once.
     """
 
-    def __init__(self, benchmark, device, problem=LONG, kernel="sdpa-flash"):
+    def __init__(self, benchmark, device, problem=LONG, kernel="sdpa-flash", again=0):
+        self.again = again
         self.benchmark, self.device, self.problem, self.kernel = benchmark, device, problem, kernel
         self._known = {}
 
@@ -42,7 +43,7 @@ class Laboratory:
         """
         key = (lever, problem, worked, against, *how.items())
         if key not in self._known:
-            device = self.device.fresh()
+            device = self.device.fresh(self.again)
             if worked is not None:
                 inputs = honest.inputs(device, self.problem, 0)
                 device.attention(self.kernel)(*inputs, self.problem.causal)
@@ -121,7 +122,7 @@ def all_pairs_counted(claim):
 def zeros(lab):
     seen = []
     try:
-        device = lab.device.fresh()
+        device = lab.device.fresh(lab.again)
         lab.benchmark(device, levers.watched(device, device.attention(lab.kernel), seen), lab.problem)
     except WrongResult:
         pass
@@ -136,10 +137,10 @@ def math_baseline(lab):
 
 
 def unwarmed_baseline(lab):
-    found, device = lab.claim(levers.first_call, against=lab.kernel, ms=10 * ONCE_MS)
+    found, device = lab.claim(levers.first_call, against=lab.kernel, worked=0.0, ms=10 * ONCE_MS)
     speedup = 1.0 if found is None or found.speedup is None else found.speedup
     only_this = {name for name, _ in device.log} == {lab.kernel}
-    return lab.timed() and only_this and not 2 / 3 < speedup < 3 / 2, dict(speedup=speedup)
+    return lab.timed() and only_this and not 0.1 < speedup < 10, dict(speedup=speedup)
 
 
 def throttling_clock(lab):
@@ -194,9 +195,14 @@ def detect(claim_or_benchmark, device=None, *, problem=LONG, kernel="sdpa-flash"
     for name in only or ():
         if name not in DETECTORS:
             raise unknown_name("trick", name, DETECTORS)
-    lab = Laboratory(claim_or_benchmark, device or Simulated(), problem, kernel)
-    found = ((name, DETECTORS[name](lab)) for name in only or DETECTORS)
-    return [Finding(name, t(f"tricks.evidence.{name}", **values)) for name, (fires, values) in found if fires]
+    where = (claim_or_benchmark, device or Simulated(), problem, kernel)
+    lab, twin = (Laboratory(*where, again=again) for again in range(2))
+    found = []
+    for name in only or DETECTORS:
+        fires, values = DETECTORS[name](lab)
+        if fires and DETECTORS[name](twin)[0]:  # what was found is repeated before it is told
+            found.append(Finding(name, t(f"tricks.evidence.{name}", **values)))
+    return found
 
 
 def _of_claim(claim, device):

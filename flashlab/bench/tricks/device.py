@@ -9,6 +9,7 @@ Tensors have the shape that the problem says, but hold a miniature: a few values
 computed in earnest when someone looks, so that a wrong or an old result can be found out.
 """
 
+import functools
 import math
 import random
 from collections import OrderedDict
@@ -28,11 +29,14 @@ KERNELS = ("fa2", "sdpa-flash", "sdpa-cudnn", "standard", "math", "skips-half")
 
 @dataclass(eq=False)
 class Tensor:
-    """`shape` and `dtype` as declared; `values()` gives the miniature [rows, columns] in float64."""
+    """`shape` and `dtype` as declared; `values()` gives the miniature [rows, columns] in float64.
+    `power`: what it draws to multiply them, 0 for zeros, else 1.
+    """
 
     shape: tuple
     dtype: str
     values: object = field(repr=False)
+    power: float = 1.0
 
     @property
     def nbytes(self):
@@ -58,11 +62,12 @@ class Simulated:
         self._heat = self._power = 0.0  # heat 0: the boost clock, 1: the steady clock
         self._cooled = 0.0
         self._loaded = set()  # kernels, and (kernel, shape), that have had their first call
+        self._l2_used = 0
         self._l2 = OrderedDict()  # tensor id -> (tensor, bytes), least recently used first
 
-    def fresh(self):
-        """A device like this one that has done nothing yet."""
-        return Simulated(self.seed, self.model)
+    def fresh(self, again=0):
+        """A device like this one that has done nothing yet; `again`: with other noise."""
+        return Simulated(self.seed + 1009 * again, self.model)
 
     def gpu(self):
         """The GPU of `flashlab.gpus` that is simulated."""
@@ -75,25 +80,25 @@ class Simulated:
 
     def normal(self, shape, dtype="float16", seed=0):
         """Normal random values."""
-        values = np.random.default_rng(seed).standard_normal(MINIATURE)
-        return self._made(shape, dtype, values)
+        return self._written(Tensor(tuple(shape), dtype, _normal(seed)))
 
     def zeros(self, shape, dtype="float16"):
         """Zeros."""
-        return self._made(shape, dtype, np.zeros(MINIATURE))
+        return self._written(Tensor(tuple(shape), dtype, lambda: np.zeros(MINIATURE), 0.0))
 
     def renew(self, x, seed):
         """Other normal random values in the same place."""
-        values = np.random.default_rng(seed).standard_normal(MINIATURE)
-        self._written(x, lambda: values)
+        x.values, x.power = _normal(seed), 1.0
+        self._written(x)
 
     def poison(self, x):
         """NaN in every place."""
-        self._written(x, lambda: np.full(MINIATURE, np.nan))
+        x.values = lambda: np.full(MINIATURE, np.nan)
+        self._written(x)
 
     def copy(self, x):
         """The same values at another place in memory."""
-        made = Tensor(x.shape, x.dtype, x.values)
+        made = Tensor(x.shape, x.dtype, x.values, x.power)
         self._run(0.0, [x, made])
         return made
 
@@ -131,6 +136,7 @@ class Simulated:
     def flush(self):
         """Write more than L2 holds, so that the next kernel finds it cold."""
         self._l2.clear()
+        self._l2_used = 0
         self._run(FLUSH_BYTES / self.model.bandwidth)
 
     def delay(self, ms):
@@ -178,8 +184,6 @@ class Simulated:
         return float(np.abs(o.values() - want).max())
 
     def _launch(self, kernel, q, k, v, causal):
-        B, Hq, Nq, D = q.shape
-        problem = Problem(B=B, Hq=Hq, Hkv=k.shape[1], Nq=Nq, Nk=k.shape[2], D=D, causal=causal, dtype=q.dtype)
         m = self.model
         for what, ms in ((kernel, m.first_call_ms), ((kernel, q.shape, k.shape), m.plan_ms)):
             if what not in self._loaded:
@@ -188,9 +192,9 @@ class Simulated:
         self.log.append((kernel, "float32" if kernel == "math" else q.dtype))
         now = q.values, k.values, v.values  # what is there at the launch, whatever is written there later
         o = Tensor(q.shape, q.dtype, lambda: _attend(kernel, *(values() for values in now), causal))
-        compute = models.compute_ms(m, kernel, problem) * 1e-3 * m.steady_mhz / self.clock_mhz()
-        memory = models.matrix_bytes(kernel, problem) / m.bandwidth
-        self._power = float(any(np.any(x.values()) for x in (q, k)))
+        compute, memory = _cost(m, kernel, q.shape, k.shape, q.dtype, bool(causal))
+        compute *= m.steady_mhz / self.clock_mhz()
+        self._power = max(q.power, k.power)
         self._run(compute, [q, k, v, o], memory, self._power, noisy=True)
         return o
 
@@ -214,8 +218,10 @@ class Simulated:
         """Seconds to move a tensor, from L2 if it is still there; it is there afterwards if it fits."""
         m, hit = self.model, self._l2.pop(id(x), None)
         self._l2[id(x)] = (x, x.nbytes)
-        while sum(size for _, size in self._l2.values()) > m.gpu.l2_bytes:
-            self._l2.popitem(last=False)
+        self._l2_used += x.nbytes * (not hit)
+        while self._l2_used > m.gpu.l2_bytes:
+            _, (_, size) = self._l2.popitem(last=False)
+            self._l2_used -= size
         return x.nbytes / m.bandwidth / (m.l2_speed if hit else 1)
 
     def _cool(self):
@@ -228,14 +234,22 @@ class Simulated:
     def _drift(self, target, seconds):
         self._heat = target + (self._heat - target) * math.exp(-seconds * 1e3 / self.model.settle_ms)
 
-    def _made(self, shape, dtype, values):
-        made = Tensor(tuple(shape), dtype, None)
-        self._written(made, lambda: values)
-        return made
-
-    def _written(self, x, values):
-        x.values = values
+    def _written(self, x):
         self._run(0.0, [x])
+        return x
+
+
+def _normal(seed):
+    return functools.cache(lambda: np.random.default_rng(seed).standard_normal(MINIATURE))
+
+
+@functools.cache
+def _cost(model, kernel, q, k, dtype, causal):
+    """Seconds of arithmetic at the steady clock, and of score matrices on their way to memory and back."""
+    B, Hq, Nq, D = q
+    problem = Problem(B=B, Hq=Hq, Hkv=k[1], Nq=Nq, Nk=k[2], D=D, causal=causal, dtype=dtype)
+    matrices = models.matrix_bytes(kernel, problem) / model.bandwidth
+    return models.compute_ms(model, kernel, problem) * 1e-3, matrices
 
 
 def _attend(kernel, q, k, v, causal):

@@ -23,12 +23,13 @@ def draw(played, where):
         )  # fmt: skip
         parts.append(say("alt_part", name=name, factor=label))
     ax.axvline(1, color="black", lw=1)
-    ax.set(xscale="log", ylim=(-0.6, len(played) - 0.4), xlabel=say("axis"))
+    ax.set(xscale="log", ylim=(-0.6, len(played) - 0.4))
+    ax.set_xlabel(f"{say('axis')}\n{where}", family=fonts(), fontsize=9)
     ax.set_xlim(min(0.5, played[0].factor / 6), max(2, played[-1].factor * 8))
     ax.set_yticks(range(len(played)), [say(f"names.{x.trick}") for x in played], family=fonts())
     ax.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
-    ax.text(0.99, 0.02, where, transform=ax.transAxes, ha="right", fontsize=8, family=fonts())
     joined = ("；" if language == "zh" else "; ").join(reversed(parts))
-    return figure.finish(say("title"), say("alt", parts=joined))
+    least, most = (f"{x.factor:.2g}" if x.factor < 10 else short(x.factor) for x in (played[0], played[-1]))
+    return figure.finish(say("title", least=least, most=most), say("alt", parts=joined))

@@ -46,8 +46,8 @@ class Played:
         where = dict(B=p.B, Hq=p.Hq, Nq=p.Nq, Nk=p.Nk, D=p.D, mask=mask, dtype=p.dtype)
         lines = [f"{self.name}", t(f"tricks.lie.{self.trick}"), ""]
         for word, claim in (("claimed", self.claimed), ("honest", self.honest)):
-            lines.append(f"  {t(f'tricks.{word}')}  {_numbers(claim)}")
-        lines.append(f"  {t('tricks.factor')}  {self.factor:.3g}")
+            lines.append(f"{_numbers(claim)}   {t(f'tricks.{word}')}")
+        lines.append(f"{self.factor:10.3g} ×  {t('tricks.factor')}")
         lines.append(
             f"  {t('tricks.where', kernel=self.claimed.kernel, device=_device(self.device), **where)}"
         )
@@ -93,7 +93,7 @@ def _claim(benchmark, trick, kernel, device):
 
 def _numbers(claim):
     text = f"{claim.ms:10.4f} ms {claim.tflops:12,.1f} TFLOP/s"
-    return text if claim.speedup is None else f"{text}   {t('tricks.speedup')} {claim.speedup:.3g}"
+    return text if claim.speedup is None else f"{text}   {t('tricks.speedup')} {claim.speedup:7,.3g}"
 
 
 def _device(device):
