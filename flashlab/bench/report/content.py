@@ -122,7 +122,8 @@ def _origins(facts):
         ]
         cells = (machine(origin), ", ".join(versions), str(origin.get("date")), str(origin.get("command")))
         name = f"{record.get('file', '')} {record['suite']}".strip()
-        rows.append((name, *cells, f"{run['used']} / {len(record['rows'])}"))
+        used = "–" if record["suite"] == "roofs" else f"{run['used']} / {len(record['rows'])}"
+        rows.append((name, *cells, used))
     blocks = [
         Table(t("report.origins.caption"), head, tuple(rows)) if rows else Text(t("report.origins.none"))
     ]

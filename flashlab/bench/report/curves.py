@@ -13,6 +13,7 @@ from flashlab.text import t
 
 LIKED = (*FLASH[:2], *STANDARD, *FLASH[2:])  # the first five are drawn; tables hold all
 LOOKS = ("s0", "s1", "s2", "s3", "s4")
+LOOK = {"fa2": "s0", "numpy-fa2": "s0", "standard": "s1", "sdpa-math": "s2", "fa1": "s2", "sdpa-flash": "s3"}
 
 
 def groups(measurements, metric):
@@ -83,6 +84,15 @@ def peer(name):
     return t(f"report.short.{name}") if name in t("report.short") else name
 
 
+def looks(peers):
+    """{peer: class}: the same in every chart as far as possible, never one twice in a chart."""
+    found = {}
+    for who in sorted(peers, key=lambda p: p not in LOOK):
+        free = [x for x in LOOKS if x not in found.values()]
+        found[who] = LOOK[who] if LOOK.get(who) in free else free[-1]
+    return {who: found[who] for who in peers}
+
+
 def _chart(group, metric, name, extra, show, base=10, floor_source=None):
     row = group[0].row
     by = {}
@@ -90,7 +100,7 @@ def _chart(group, metric, name, extra, show, base=10, floor_source=None):
         by.setdefault(m.row["peer"], {})[m.row["N"]] = m
     order = sorted(by, key=lambda p: LIKED.index(p) if p in LIKED else len(LIKED))
     lines = []
-    for look, who in zip(LOOKS, order, strict=False):
+    for who, look in looks(order[: len(LOOKS)]).items():
         points = tuple(
             (n, m.row[metric], *(m.row.get(x) if metric == "ms" else None for x in ("low", "high")))
             for n, m in sorted(by[who].items())

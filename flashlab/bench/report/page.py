@@ -48,7 +48,8 @@ def _table(block, caption=True):
     words = ' class="words"' if any(len(cell) > 40 for row in block.rows for cell in row) else ""
     table = (
         f'{told}<div class="wide" tabindex="0" role="group" aria-label="{label}">'
-        f'<table aria-label="{label}"{words}><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n'
+        f'<table aria-label="{label}"{words}><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table>'
+        "</div>\n"
     )
     return f"<details><summary>{_(block.caption)}</summary>{table}</details>\n" if block.folded else table
 

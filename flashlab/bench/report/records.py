@@ -6,6 +6,7 @@ from: whoever changes a number gets another id. Rows that flashlab itself brings
 """
 
 import datetime
+import functools
 import hashlib
 import json
 import math
@@ -102,9 +103,11 @@ def read(records, own=True):
     """(measurements, refused) of records as `load`, `flashlab.bench.recorded` or a suite gives them."""
     used, refused = [], []
     for record in records:
-        if record["suite"] not in SUITES:
-            continue
         file = record.get("file", record["suite"])
+        if record["suite"] not in SUITES:
+            if own and record["suite"] != "roofs":
+                refused.append(Refused(file, None, t("report.refused.other", suite=record["suite"])))
+            continue
         missing = lacking(record.get("provenance"))
         if missing:
             refused.append(Refused(file, None, t("report.refused.provenance", missing=", ".join(missing))))
@@ -172,6 +175,7 @@ def is_kept(record):
     )
 
 
+@functools.cache
 def _kept():
     records = bench.recorded()
     times = {_timing(row) for r in records for row in r["rows"] if "ms" in row}

@@ -207,7 +207,7 @@ def with_article(name):
     """ "an RTX 4090", "a Tesla T4", "an AMD EPYC"."""
     word = name.split()[0] if name.split() else ""
     spelled = word.isupper() and not (len(word) > 3 and word.isalpha()) or any(c.isdigit() for c in word)
-    vowel = word[:1] in VOWEL_SOUND if spelled else word[:1].upper() in "AEIO" or word == "NVIDIA"
+    vowel = word[:1].upper() in VOWEL_SOUND if spelled else word[:1].upper() in "AEIO" or word == "NVIDIA"
     return f"{'an' if vowel else 'a'} {name}"
 
 
