@@ -60,6 +60,9 @@ en = {claim = "One matrix in all.", why = "Papers show one head.", refutes = "Pr
 zh = {claim = "总共一张矩阵。", why = "论文只写一个头。", refutes = "打印形状。"}
 [[question.misconception]]
 id = "gqa"
+terms.en = [["gqa"], ["shrinks", "smaller"]]
+terms.zh = [["gqa"], ["变小", "更小"]]
+unticks = ["formula"]
 en = {claim = "GQA shrinks it.", why = "It shrinks the cache.", refutes = "Query heads count."}
 zh = {claim = "GQA 让它变小。", why = "它让 cache 变小。", refutes = "看 query 头数。"}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from flashlab import bench, quiz
-from flashlab.quiz import bank_loader, lint, model
+from flashlab.quiz import bank_loader, lint, marking, model
 
 KERNELS = dict(dtype="float16", D=128, H=16, causal=False, direction="forward")
 DECODE = dict(Hq=32, Hkv=8, D=128)
@@ -47,6 +47,44 @@ def test_all_forty_six_claims_are_there_with_a_verdict():
     claims = quiz.load_claims()
     assert tuple(c.id for c in claims) == model.CLAIM_IDS
     assert {c.verdict for c in claims} == set(model.VERDICTS)
+
+
+# Fluent and wrong: each has the words of its must points, and says their opposite.
+REVERSED = {
+    ("C05", "en"): "m' is the max of both. l becomes α times l plus the new sum, and the old accumulator is"
+    " multiplied by exp(m_new − m_old).",
+    ("C05", "zh"): "m′ 取两者较大者，l 先乘 α 再加新的和；整个新的和都要乘系数 α。",
+    (
+        "C06",
+        "en",
+    ): "Both are relative to the old max, so the factor is exp(m_old − m_new) for the ratio acc/l."
+    " We need it so that the probabilities sum to one.",
+    ("C06", "zh"): "旧的和以旧的最大值为基准，l 和 acc 同乘 exp(m_old − m_new)，比值才对。"
+    "这样做是为了让概率加起来等于 1。",
+    ("C09", "en"): "Divide acc by l once at the end, row by row, and also divide by l in every step; write"
+    " the log-sum-exp.",
+    ("C12", "en"): "Skip tiles, mask tiles, leave the rest. Put zero into P after the softmax. Top-left in"
+    " PyTorch, bottom-right in flash-attn.",
+    ("C15", "zh"): "作用在分数上，反向三个梯度都要乘缩放系数 τ。",
+}
+
+
+@pytest.mark.parametrize(("id", "lang"), REVERSED)
+def test_a_fluent_answer_that_says_the_opposite_does_not_pass(id, lang):
+    question = next(q for q in quiz.load(lang) if q.id == id)
+    given = REVERSED[id, lang]
+    heard = marking.asserted(question, given)
+    assert heard and not marking.passed(question, marking.found(question, given))
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_misconception_that_is_denied_is_not_heard(lang):
+    denied = {
+        "en": "It is not true that one divides by l in every step.",
+        "zh": "并不是每一步都除以 l。",
+    }[lang]
+    question = next(q for q in quiz.load(lang) if q.id == "C09")
+    assert marking.asserted(question, denied) == []
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,21 @@ def test_a_point_needs_a_hit_in_every_group_of_its_terms(question):
     assert marking.found(question, "  ") == set() and marking.found(question, "8\u00a0GiB") == {"number"}
 
 
+WRONG = "For batch and head, N squared; GQA makes it smaller."
+
+
+def test_whoever_states_a_misconception_did_not_make_the_point_that_it_contradicts(question):
+    assert [m.id for m in marking.asserted(question, WRONG)] == ["gqa"]
+    assert marking.found(question, WRONG + " 8 GiB in one layer") == {"number", "layer"}
+
+
+def test_a_misconception_is_heard_only_where_one_sentence_holds_all_its_terms(question):
+    apart = "With GQA: batch × head × N². It is 1.5 times smaller in fp16"
+    assert marking.asserted(question, apart) == [] and marking.found(question, apart) == {"formula"}
+    assert marking.asserted(question, "") == []
+    assert [m.id for m in marking.asserted(question, "GQA, 1.5 times smaller")] == ["gqa"]
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [

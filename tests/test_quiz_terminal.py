@@ -50,6 +50,18 @@ def test_a_question_is_answered_ticked_and_compared(folder):
     assert summary["answered"] == 1 and progress.events("free")[0]["missed"] == ["layer"]
 
 
+@pytest.mark.parametrize(
+    ("lang", "given", "heard"),
+    [
+        ("en", "batch, head, N², but GQA shrinks it", "you said: GQA shrinks it. Query heads count."),
+        ("zh", "每个 batch 每个头 N²，但 GQA 让它变小", "听起来你说的是：GQA 让它变小。看 query 头数。"),
+    ],
+)
+def test_a_misconception_in_the_answer_is_heard_and_its_point_not_ticked(folder, lang, given, heard):
+    _, said, _ = run("learn", [given, "", "", ""], lang=lang, section="A06")
+    assert "[ ] 1 " in said and heard in said.replace("\n", " ")
+
+
 def test_everything_is_chinese_with_lang_zh(folder):
     typed = ["每个 batch 每个头 N²", "", "", "m", "", "看不懂", "1"]
     _, said, _ = run("learn", typed, lang="zh", section="A06")

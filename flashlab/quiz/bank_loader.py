@@ -112,6 +112,9 @@ def question(raw, lang, values):
         except ValueError as problem:
             raise ValueError(f"{where}: {problem}") from None
 
+    def terms(raw, id):
+        return tuple(tuple(fill(term, f"terms of {id!r}") for term in group) for group in raw)
+
     return model.Question(
         **{k: raw[k] for k in ("id", "section", "level", "asked", "anchor")},
         **{k: fill(raw[k][lang], k) for k in ("intent", "prompt", "spoken", "answer")},
@@ -122,12 +125,17 @@ def question(raw, lang, values):
                 k["id"],
                 k["level"],
                 fill(k[lang], f"key_point {k['id']!r}"),
-                tuple(tuple(fill(term, f"terms of {k['id']!r}") for term in t) for t in k["terms"][lang]),
+                terms(k["terms"][lang], k["id"]),
             )
             for k in raw["key_point"]
         ),
         misconceptions=tuple(
-            model.Misconception(m["id"], *(fill(m[lang][p], m["id"]) for p in ("claim", "why", "refutes")))
+            model.Misconception(
+                m["id"],
+                *(fill(m[lang][p], m["id"]) for p in ("claim", "why", "refutes")),
+                terms(m.get("terms", {lang: ()})[lang], m["id"]),
+                tuple(m.get("unticks", ())),
+            )
             for m in raw["misconception"]
         ),
         follow_ups=tuple(

@@ -130,6 +130,14 @@ def _spoken(q, report):
         if point.id not in hit:
             line = f"{q.id} spoken {q.lang}: does not tick {point.level} {point.id!r}"
             (report.problems if point.level == "must" else report.notes).append(line)
+    heard = {m.id for m in marking.asserted(q, q.spoken)}
+    for m in q.misconceptions:
+        if m.id in heard:
+            report.problems.append(
+                f"{q.id} {q.lang}: the terms of misconception {m.id!r} are in the spoken answer"
+            )
+        elif m.terms and m not in marking.asserted(q, m.claim):
+            report.problems.append(f"{q.id} {q.lang}: misconception {m.id!r} is not heard in its own claim")
     empty = marking.found(q, q.prompt)
     if len(empty) == len(q.key_points):
         report.problems.append(f"{q.id} {q.lang}: the prompt alone ticks every key point")

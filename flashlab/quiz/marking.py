@@ -9,6 +9,10 @@ WEIGHT = {"must": 3, "strong": 1, "bonus": 0}
 
 
 _SAME = str.maketrans("（）［］，：；＝＋－／０１２３４５６７８９’×·∗\u00a0", "()[],:;=+-/0123456789'*** ")
+_NEGATION = re.compile(
+    r"\b(?:not|never|no|nor|neither|without|instead|rather|wrong|myth|mistake|false|unlike|cannot)\b|n't"
+    "|[不没非未错别勿]|而是|误解|谣"
+)
 _SPELT = {"<=": "≤", ">=": "≥", "alpha": "α", "m'": "m′"}
 
 
@@ -24,11 +28,32 @@ def plain(text):
 
 
 def found(question, text):
-    """The ids of the key points whose terms are all in `text`, as a set."""
-    said = plain(text)
-    if not said.strip():
-        return set()
-    return {k.id for k in question.key_points if all(any(_hit(term, said) for term in g) for g in k.terms)}
+    """The ids of the key points whose terms are all in `text`, as a set; not those that a misconception
+    in it contradicts.
+    """
+    ticked = {k.id for k in question.key_points if _all_hit(k.terms, plain(text))}
+    return ticked.difference(*(m.unticks for m in asserted(question, text)))
+
+
+def asserted(question, text):
+    """The misconceptions that `text` seems to state: all terms of one in one sentence, and no negation
+    beside them ("not divided in every step" is right).
+    """
+    sentences = [plain(part) for part in re.split(r"(?<!\d)\.|\.(?!\d)|[;!?。；！？\n]", text)]
+    return [m for m in question.misconceptions if any(_states(m.terms, said) for said in sentences)]
+
+
+def _states(terms, said):
+    if not _all_hit(terms, said):
+        return False
+    for term in sorted((plain(term) for group in terms for term in group), key=len, reverse=True):
+        said = said.replace(term, " ")
+    return _NEGATION.search(said) is None
+
+
+def _all_hit(terms, said):
+    """Does every group of the terms have a hit? Nothing said, or no terms: no."""
+    return bool(terms) and said.strip() != "" and all(any(_hit(term, said) for term in g) for g in terms)
 
 
 def _hit(term, said):

@@ -23,12 +23,16 @@ class KeyPoint:
 
 @dataclass(frozen=True)
 class Misconception:
-    """A wrong statement, why people believe it, what refutes it."""
+    """A wrong statement, why people believe it, what refutes it. `terms`: as in KeyPoint, all in one sentence
+    of what was said; `unticks`: the key points that whoever says it did not make.
+    """
 
     id: str
     claim: str
     why: str
     refutes: str
+    terms: tuple = ()
+    unticks: tuple = ()
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,16 @@ def optional(kind):
 
 STRINGS = [str]
 CARD = {"id": str, "en": STRINGS, "zh": STRINGS}
-KEY_POINT = {"id": str, "level": str, "en": str, "zh": str, "terms": {"en": [STRINGS], "zh": [STRINGS]}}
+TERMS = {"en": [STRINGS], "zh": [STRINGS]}
+KEY_POINT = {"id": str, "level": str, "en": str, "zh": str, "terms": TERMS}
 WRONG = {"claim": str, "why": str, "refutes": str}
-MISCONCEPTION = {"id": str, "en": WRONG, "zh": WRONG}
+MISCONCEPTION = {
+    "id": str,
+    "en": WRONG,
+    "zh": WRONG,
+    "terms": optional(TERMS),
+    "unticks": optional(STRINGS),
+}
 FOLLOW_UP = {
     "kind": str,
     "when": str,
@@ -156,6 +163,12 @@ def question_problems(raw, where):
     points = {k["id"] for k in raw["key_point"]}
     for point in raw["key_point"]:
         found += _one_of(point["level"], model.LEVELS, f"{where}: key_point {point['id']!r}: level")
+    for m in raw["misconception"]:
+        here = f"{where}: misconception {m['id']!r}"
+        if "unticks" in m and "terms" not in m:
+            found.append(f"{here}: unticks without terms")
+        for id in m.get("unticks", ()):
+            found += _one_of(id, points, f"{here}: unticks")
     for n, step in enumerate(raw["follow_up"]):
         here = f"{where}: follow_up {n + 1}"
         found += _one_of(step["kind"], model.FOLLOW_UPS, f"{here}: kind")

@@ -158,9 +158,8 @@ class FreeStep(Step):
             "points": self.points(),
             "spoken": q.spoken,
             "answer": q.answer,
-            "misconceptions": [
-                {"claim": m.claim, "why": m.why, "refutes": m.refutes} for m in q.misconceptions
-            ],
+            "heard": _plain(marking.asserted(q, self.given)),
+            "misconceptions": _plain(q.misconceptions),
             "sources": list(q.sources),
             "anchor": q.anchor,
             "exercises": list(q.exercises),
@@ -170,6 +169,10 @@ class FreeStep(Step):
         missed = [k.id for k in self.missed()]
         data = {"score": self.right, "ticked": sorted(self.ticked), "missed": missed, "given": self.given}
         return [("free", self.id, data)]
+
+
+def _plain(misconceptions):
+    return [{"claim": m.claim, "why": m.why, "refutes": m.refutes} for m in misconceptions]
 
 
 class CardStep(Step):

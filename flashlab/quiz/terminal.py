@@ -178,6 +178,8 @@ def _free_feedback(session, view, screen):
         screen.say("free.missing", points="; ".join(missing) if screen.lang == "en" else "；".join(missing))
     else:
         screen.say("free.all_musts")
+    for m in f["heard"]:
+        screen.markdown(t("quiz.free.heard", screen.lang, claim=m["claim"], refutes=m["refutes"]))
     screen.text(labelled("quiz.free.where", f["anchor"], screen.lang))
     if screen.ask(t("quiz.terminal.more", screen.lang)).lower() == "m":
         screen.head(t("quiz.free.full", screen.lang))

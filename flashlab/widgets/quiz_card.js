@@ -154,6 +154,7 @@ function render({ model, el }) {
         titled(say.free.sources, make("ul", {}, ...f.sources.map((s) => make("li", { textContent: s })))));
       return [
         make("p", { className: f.right ? "fl-right" : "fl-wrong", textContent: missing.length ? fill(say.free.missing, { points: missing.join(say.lang === "zh" ? "；" : "; ") }) : say.free.all_musts }),
+        ...f.heard.map((m) => make("p", { className: "fl-wrong" }, ...mdInline(fill(say.free.heard, m)))),
         make("div", { className: "fl-beside" }, ...yours, titled(say.free.model, markdown(f.spoken))),
         make("p", { className: "fl-soft", textContent: label(say.free.where, f.anchor) }),
         more, row(next()),
