@@ -93,13 +93,14 @@ def rows(monkeypatch, capture=Replay):
     monkeypatch.setattr(bench, "GRAPH_BYTES", 40_000)
     case = bench.Case(2, 4, 2, 24, 16, "float16")
     monkeypatch.setattr(bench, "make_peer", lambda name: bench.sdpa("MATH") if name == "math" else 1 / 0)
-    return list(bench.measure(case, ["math", "none"], 3, "cpu", Clock(), capture))
+    return list(bench.measure(case, ["math", "none"], 3, "cpu", Clock(), capture, lambda call: 7))
 
 
 def test_a_case_is_measured_checked_and_a_peer_that_fails_says_why(monkeypatch):
     row, none = rows(monkeypatch)
     assert row["us"] == pytest.approx(1000 / 8) and row["runs"] == 3 and 0 < row["max_error"] < 1e-2
-    assert row["cache"] == "rotated" and row["clock_mhz"] == [None, None]
+    assert row["floor_bytes"] == 2 * 2 * 2 * 24 * 16 * 2 and row["floor_flops"] == 4 * 2 * 4 * 24 * 16
+    assert row["peak_bytes"] == 7 and row["cache"] == "rotated" and row["clock_mhz"] == [None, None]
     assert none["error"] == "ZeroDivisionError: division by zero" and "us" not in none
 
 

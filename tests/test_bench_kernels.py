@@ -41,12 +41,12 @@ def test_rows_have_the_fields_of_the_recorded_ones_and_more():
     rows, lines = run(["standard", "sdpa-math"])
     recorded = set(bench.recorded("kernels")[0]["rows"][0])
     for row in rows:
-        assert recorded | {"cache", "clock_mhz", "input_sets", "peak_bytes"} <= set(row)
+        assert recorded | {"cache", "clock_mhz", "input_sets", "peak_bytes", "floor_bytes"} <= set(row)
         assert row["cache"] == "flushed" and row["clock_mhz"] == [None, None] and row["peak_bytes"] == 5
     assert [(r["direction"], r["peer"]) for r in rows] == [
         (d, p) for d in ("forward", "backward") for p in ("standard", "sdpa-math")
     ]
-    assert len(lines) == 4 and "TFLOP/s" in lines[0] and "causal" in lines[0]
+    assert len(lines) == 4 and "FLOP/s" in lines[0] and "causal" in lines[0]
 
 
 def test_a_peer_that_cannot_do_a_case_is_a_row_with_one_line_why():
@@ -83,9 +83,9 @@ def test_no_recorded_time_is_below_its_floor():
     assert len(rows) > 100 and 1 < min(percents) and max(percents) < 100
 
 
-def test_without_a_known_gpu_or_peak_there_are_no_floors():
-    assert floors.floors(CASE, "forward", 1.0, None) == {}
-    assert floors.floors(CASE | dict(dtype="bfloat16"), "forward", 1.0, gpus.get("T4")) == {}
+def test_without_a_known_gpu_or_peak_there_are_bytes_and_flops_but_no_times():
+    for case, gpu in ((CASE, None), (CASE | dict(dtype="bfloat16"), gpus.get("T4"))):
+        assert set(floors.floors(case, "forward", 1.0, gpu)) == {"floor_bytes", "floor_flops"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import functools
 import statistics
 from typing import NamedTuple
 
-from flashlab.bench.kernels import reason
+from flashlab.bench.floors import against
+from flashlab.bench.kernels import reason, this_gpu
+from flashlab.bench.memory import peak_on_gpu
 from flashlab.bench.peers import Absent
 from flashlab.bench.timing import Cuda
 
@@ -65,11 +67,11 @@ def run(cases=CASES, peers=None, rounds=20, say=print):
             say(line(row))
 
 
-def measure(case, peers, rounds, where="cuda", device=None, capture=None):
+def measure(case, peers, rounds, where="cuda", device=None, capture=None, peak=peak_on_gpu):
     """The rows of one case: graphs of all peers, replayed in turn.
 
-    `where`, `device` and `capture` are for tests without a GPU: the torch device, a `timing.Device`, and what
-    takes the place of `Graph`.
+    `where`, `device`, `capture` and `peak` are for tests without a GPU: the torch device, a `timing.Device`,
+    what takes the place of `Graph`, and what weighs a call.
     """
     import torch
 
@@ -83,11 +85,12 @@ def measure(case, peers, rounds, where="cuda", device=None, capture=None):
     lengths = torch.full((case.B,), case.Nk, dtype=torch.int32, device=where)
     source, target = (torch.randn(COPY_BYTES // 4, device=where) for _ in range(2))
     # An elementwise kernel: in a graph, copy_ becomes a memory copy node that reaches two thirds of this.
-    graphs, problems = {"copy": capture([lambda: torch.neg(source, out=target)] * 4)}, {}
+    graphs, peaks, problems = {"copy": capture([lambda: torch.neg(source, out=target)] * 4)}, {}, {}
     for name in peers:
         try:
             attend = make_peer(name)
             check(attend(q, *caches[0], lengths), q, *caches[0])
+            peaks[name] = peak(lambda attend=attend: attend(q, *caches[0], lengths))
             calls = [
                 functools.partial(attend, q, *caches[i % case.caches], lengths) for i in range(case.calls)
             ]
@@ -104,7 +107,9 @@ def measure(case, peers, rounds, where="cuda", device=None, capture=None):
             if name in problems:
                 raise Absent(problems[name])
             error = max(check(o, q, *kv) for o, kv in zip(graphs[name].results, caches, strict=True))
-            row |= summary(case, times[name], copy) | dict(max_error=error) | how
+            row |= summary(case, times[name], copy) | how | dict(max_error=error, peak_bytes=peaks[name])
+            work = 4 * case.B * case.Hq * case.Nk * case.D
+            row |= against(case.kv_bytes, work, case.dtype, row["us"] / 1e3, this_gpu(where))
         except (AssertionError, Absent) as problem:
             row["error"] = str(problem)
         yield row

@@ -29,22 +29,23 @@ def floor_bytes(case, direction):
 
 
 def floors(case, direction, ms, gpu):
-    """Bytes, FLOPs and the two floors in milliseconds, and how many percent of the higher one a time of `ms`
-    reaches; {} where the GPU is not known (None) or has no peak for the dtype.
+    """`against` for a forward or backward pass that took `ms`.
 
     Standard attention keeps P and needs four products backward, not five: it may get 25 % beyond the floor.
     """
-    if gpu is None or case["dtype"] not in gpu.peak:
-        return {}
-    moved, work = floor_bytes(case, direction), flops(case, direction)
-    by_bytes, by_flops = 1e3 * moved / gpu.hbm_bandwidth, 1e3 * work / gpu.peak_of(case["dtype"])
-    return dict(
-        floor_bytes=moved,
-        floor_flops=work,
-        floor_bytes_ms=by_bytes,
-        floor_flops_ms=by_flops,
-        percent_of_floor=100 * max(by_bytes, by_flops) / ms,
-    )
+    return against(floor_bytes(case, direction), flops(case, direction), case["dtype"], ms, gpu)
+
+
+def against(moved, work, dtype, ms, gpu):
+    """Bytes and FLOPs, the time of each alone in milliseconds, and how many percent of the longer one a time
+    of `ms` reaches; without the times where the GPU is not known (None) or has no peak for the dtype.
+    """
+    fields = dict(floor_bytes=moved, floor_flops=work)
+    if gpu is None or dtype not in gpu.peak:
+        return fields
+    by_bytes, by_flops = 1e3 * moved / gpu.hbm_bandwidth, 1e3 * work / gpu.peak_of(dtype)
+    fields |= dict(floor_bytes_ms=by_bytes, floor_flops_ms=by_flops)
+    return fields | dict(percent_of_floor=100 * max(by_bytes, by_flops) / ms)
 
 
 OTHERS = {"Laptop", "NVL", "D", "Max", "Ti", "SUPER"}  # in a name, these make it another GPU

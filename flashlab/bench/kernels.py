@@ -8,7 +8,7 @@ the formula in a wider format before a time counts (`flashlab.bench.work`). Each
 
 import itertools
 
-from flashlab.bench.floors import floors
+from flashlab.bench.floors import floors, known
 from flashlab.bench.floors import flops as flops
 from flashlab.bench.peers import Absent, all_peers, check_names, installed, make
 
@@ -86,10 +86,8 @@ def free(where):
 
 
 def this_gpu(where):
-    """The table's GPU for this device, or None where it is not in the table."""
+    """The table's GPU for this torch device, or None where it is not in the table."""
     import torch
-
-    from flashlab.bench.floors import known
 
     return known(torch.cuda.get_device_name()) if where == "cuda" else None
 
@@ -107,4 +105,5 @@ def line(row):
     if "ms" not in row:
         return head + row["error"]
     floor = f", {row['percent_of_floor']:.0f} % of the floor" if row.get("percent_of_floor") else ""
-    return head + f"{row['tflops']:8.4g} TFLOP/s  {row['ms']:9.3f} ms{floor}"
+    rate, unit = (row["tflops"], "TFLOP/s") if row["tflops"] >= 1 else (1e3 * row["tflops"], "GFLOP/s")
+    return head + f"{rate:6.1f} {unit}  {row['ms']:9.3f} ms{floor}"

@@ -56,7 +56,7 @@ def commit():
     top = _output(["git", "-C", str(PACKAGE.parent), "rev-parse", "--show-toplevel"])
     if not top or Path(top).resolve() != PACKAGE.parent.resolve():
         return None
-    return _output(["git", "-C", top, "describe", "--always", "--dirty", "--exclude=*"])
+    return _output(["git", "--no-optional-locks", "-C", top, "describe", "--always", "--dirty", "--exclude=*"])
 
 
 def cpu_name():
