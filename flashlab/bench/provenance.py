@@ -56,7 +56,8 @@ def commit():
     top = _output(["git", "-C", str(PACKAGE.parent), "rev-parse", "--show-toplevel"])
     if not top or Path(top).resolve() != PACKAGE.parent.resolve():
         return None
-    return _output(["git", "--no-optional-locks", "-C", top, "describe", "--always", "--dirty", "--exclude=*"])
+    git = ["git", "--no-optional-locks", "-C", top]
+    return _output([*git, "describe", "--always", "--dirty", "--exclude=*"])
 
 
 def cpu_name():
