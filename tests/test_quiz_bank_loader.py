@@ -48,6 +48,7 @@ def test_a_claim_has_its_verdict_and_its_sentence(tmp_path):
         ("gone = [2]", "gone = [4]", "gone must be positions in steps"),
         ('"A06-b"', '"A06-a"', "card 'A06-a' is there twice"),
         (', "a mask"]', "]", "en: 2 options and 3 explanations"),
+        ("draw = {N = [100", "draw = {all = [7], N = [100", "draw 'all' has the name of a value"),
         ('"online_softmax"', "3", "exercises 1: expected a string, got 3"),
     ],
 )  # fmt: skip

@@ -186,6 +186,9 @@ def question_problems(raw, where):
         for lang in ("en", "zh"):
             if len(card[lang]) != 2:
                 found.append(f"{where}: card {card['id']!r}: {lang} must be [question, answer]")
+    for entry in raw["item"]:
+        for name in sorted(set(entry.get("draw", {})) & set(raw.get("values", {}))):
+            found.append(f"{where}: item {entry['id']!r}: draw {name!r} has the name of a value")
     return found + [p for i in raw["item"] for p in item_problems(i, where)]
 
 
