@@ -22,14 +22,14 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor  # noqa: E4
 from warpgroup_faults import FAULTS, plant  # noqa: E402
 
 from flashlab import warpgroups  # noqa: E402
-from flashlab.kernels import hopper, hopper_orders  # noqa: E402
+from flashlab.kernels import hopper_host  # noqa: E402
 from flashlab.kernels.gluon_names import tma_load, tma_store  # noqa: E402
 from flashlab.testing import assert_close_to_reference  # noqa: E402
 from flashlab.warpgroups import faults  # noqa: E402
 from flashlab.warpgroups.simulator import simulated  # noqa: E402
 from flashlab.warpgroups.tiles import Int  # noqa: E402
 
-ORDERS = ("one_by_one", "look_ahead", "in_turns")
+STEPS = (None, "one_by_one", "look_ahead", "in_turns")
 
 
 def descriptor(x, block):
@@ -39,57 +39,73 @@ def descriptor(x, block):
 
 
 def forward(
-    order, B=1, Hq=1, Hkv=1, Nq=128, Nk=320, D=64, block_k=64, stages=2, causal=False, dtype=torch.float16,
-    programs=None, kernel=hopper.forward_kernel,
+    order, B=1, Hq=1, Hkv=1, Nq=128, Nk=320, D=64, block_k=64, stages=2, causal=None, dtype=torch.float16,
+    persistent=True, scale=None,
 ):  # fmt: skip
-    """Launch the kernel on random inputs and assert that it is right."""
+    """Launch the Hopper kernel of that order (None: step 1) on random inputs and assert that it is right."""
     torch.manual_seed(0)
-    q, o = torch.randn(B, Hq, Nq, D).to(dtype), torch.full((B, Hq, Nq, D), math.nan, dtype=dtype)
+    q = torch.randn(B, Hq, Nq, D).to(dtype)
     k, v = (torch.randn(B, Hkv, Nk, D).to(dtype) for _ in "kv")
-    lse = torch.full((B, Hq, Nq), math.nan)
-    rows = (64, block_k, block_k, 64)
-    descriptors = [descriptor(x, [1, 1, n, D]) for x, n in zip((q, k, v, o), rows, strict=True)]
-    work = math.ceil(Nq / 128) * B * Hq
-    shift = Nk - Nq if causal == "bottom-right" else 0
-    kernel[(programs or work,)](
-        *descriptors, lse, Hq, Hq // Hkv, Nq, Nk, shift, work, 2, math.log2(math.e) / math.sqrt(D),
-        BLOCK_K=block_k, BLOCK_D=D, STAGES=stages, CAUSAL=bool(causal), EDGE=bool(causal) or Nk % block_k > 0,
-        NEGATE=False, ORDER=order, num_warps=4,
-    )  # fmt: skip
-    assert_close_to_reference(dict(o=o, lse=lse), q, k, v, causal=causal)
+    config = hopper_host.Config(block_k, order, persistent and order is not None, stages)
+    scale = scale or 1 / math.sqrt(D)
+    o, lse = hopper_host.forward(q, k, v, causal=causal, scale=scale, config=config)
+    assert_close_to_reference(dict(o=o, lse=lse), q, k, v, causal=causal or False, scale=scale)
+
+
+@pytest.fixture(autouse=True)
+def two_programs(monkeypatch):
+    """A persistent launch has two programs, so that each goes through several query blocks."""
+    monkeypatch.setattr(hopper_host, "H200_SMS", 2)
+
+
+@pytest.fixture
+def planted(monkeypatch, tmp_path):
+    """A function that puts a fault (None: none) into the kernels that `forward` launches."""
+
+    def put(fault):
+        modules = plant(fault, tmp_path)
+        monkeypatch.setattr(hopper_host, "hopper", modules[""])
+        monkeypatch.setattr(hopper_host, "hopper_first", modules["_first"])
+        monkeypatch.setattr(hopper_host, "ORDERS", {o: getattr(modules["_orders"], o) for o in STEPS[1:]})
+
+    return put
+
+
+@pytest.mark.parametrize("order", STEPS)
+def test_the_unmodified_kernel_is_right_and_without_fault_in_every_schedule(order):
+    warpgroups.check(lambda: forward(order, Nq=260, Nk=260, causal="top-left", dtype=torch.bfloat16))
 
 
 CASES = {
     "five full tiles": dict(),
-    "ragged, two work tiles a program": dict(Nq=200, Nk=150, Hq=2, Hkv=1, programs=2),
-    "causal, persistent": dict(Nq=300, Nk=300, causal=True, programs=1, dtype=torch.bfloat16),
-    "bottom-right, more keys than queries": dict(Nq=130, Nk=200, causal="bottom-right"),
+    "ragged, shared heads": dict(Nq=200, Nk=150, Hq=2),
+    "bottom-right, negative scale": dict(Nq=130, Nk=200, causal="bottom-right", scale=-0.2),
     "one key": dict(Nq=1, Nk=1),
     "D 128, three stages": dict(D=128, block_k=128, Nk=512, stages=3),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("order", ORDERS)
-def test_the_unmodified_kernel_is_right_and_without_fault_in_every_schedule(order, case):
-    warpgroups.check(lambda: forward(getattr(hopper_orders, order), **CASES[case]))
+@pytest.mark.parametrize("order", STEPS)
+def test_it_is_right_for_every_kind_of_problem(order, case):
+    warpgroups.check(lambda: forward(order, **CASES[case]), ("time", "last-first"))
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_planted_mistake_is_found_in_every_schedule_and_named(fault, tmp_path):
-    modules = plant(fault, tmp_path)
-    order, kernel = getattr(modules["_orders"], fault.order), modules[""].forward_kernel
-    for schedule in ("time", "first-first", "last-first", "random 1"):
+def test_a_planted_mistake_is_found_in_every_schedule_and_named(fault, planted):
+    planted(fault)
+    for schedule in ("time", "first-first", "random 1"):
         with pytest.raises(warpgroups.KernelFault) as found, simulated(schedule):
-            forward(order, Nq=256, programs=1, kernel=kernel)
+            forward(fault.order, Nq=384)
         assert type(found.value).__name__ in fault.kinds.split(), f"{schedule}: {found.value!r}"
         for words in fault.says:
             assert words in str(found.value), schedule
 
 
-def test_the_planted_copy_of_the_kernel_is_without_fault_when_nothing_is_planted(tmp_path):
-    modules = plant(None, tmp_path)
-    warpgroups.check(lambda: forward(modules["_orders"].look_ahead, kernel=modules[""].forward_kernel))
+@pytest.mark.parametrize("order", STEPS)
+def test_nothing_is_found_where_nothing_is_planted(order, planted):
+    planted(None)
+    warpgroups.check(lambda: forward(order, Nq=384), ("time", "first-first", "random 1"))
 
 
 def test_triton_is_as_before_after_a_simulation_and_after_a_fault():
@@ -97,7 +113,7 @@ def test_triton_is_as_before_after_a_simulation_and_after_a_fault():
 
     before = dict(vars(GluonJITFunction))
     with simulated():
-        forward(hopper_orders.one_by_one, Nk=64)
+        forward("one_by_one", Nk=64)
         assert dict(vars(GluonJITFunction)) != before
     assert dict(vars(GluonJITFunction)) == before
     with pytest.raises(ZeroDivisionError), simulated():
@@ -105,11 +121,11 @@ def test_triton_is_as_before_after_a_simulation_and_after_a_fault():
     assert dict(vars(GluonJITFunction)) == before
 
 
-def test_no_thread_is_left_after_a_deadlock(tmp_path):
-    fault = next(f for f in FAULTS if f.name == "a stage is never released")
-    modules, before = plant(fault, tmp_path), threading.active_count()
+def test_no_thread_is_left_after_a_deadlock(planted):
+    planted(next(f for f in FAULTS if f.name == "a stage is never released"))
+    before = threading.active_count()
     with pytest.raises(warpgroups.Deadlock), simulated():
-        forward(modules["_orders"].look_ahead, kernel=modules[""].forward_kernel)
+        forward("look_ahead")
     assert threading.active_count() == before
 
 
@@ -121,7 +137,7 @@ def test_a_schedule_that_does_not_exist_is_refused_by_name():
 def test_the_same_seed_gives_the_same_run():
     def events(schedule):
         with simulated(schedule) as simulation:
-            forward(hopper_orders.look_ahead)
+            forward("look_ahead")
         return simulation.logs
 
     assert events("time") == events("time")

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import flashlab.kernels
 
-FILES = sorted(Path(flashlab.kernels.__file__).parent.glob("hopper*.py"))
+FILES = [
+    Path(flashlab.kernels.__file__).parent / f"hopper{end}.py" for end in ("_parts", "_orders", "_first", "")
+]
 
 
 class Fault(NamedTuple):
@@ -76,7 +78,8 @@ FAULTS = [
     ),
     Fault(
         "a count for one consumer where two arrive", "",
-        "mbarrier.init(v_emptied.index(stage), count=2)", "mbarrier.init(v_emptied.index(stage), count=1)",
+        "mbarrier.init(v_emptied.index(stage), count=2)",
+        "mbarrier.init(v_emptied.index(stage), count=1)",
         "Overwritten WrongArrivals Deadlock", ("v_emptied[0]", "count"),
     ),
     Fault(
@@ -183,30 +186,49 @@ FAULTS = [
         "    release(v_ring, n - 1, STAGES)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n",
         "Overwritten", ("v_tiles", "the wgmma with v tile"), "in_turns",
     ),
+    Fault(
+        "step 1 does not wait for its copies", "_first",
+        "    mbarrier.wait(loaded, j & 1)\n", "",
+        "ReadTooEarly", ("reads k_tile", "loaded, phase 0", "has never waited"), None,
+    ),
+    Fault(
+        "step 1 waits for the same parity all the time", "_first",
+        "mbarrier.wait(loaded, j & 1)", "mbarrier.wait(loaded, 0)",
+        "ReadTooEarly Deadlock", ("loaded, phase 1 (parity 1)", "phase 0 (parity 0)"), None,
+    ),
+    Fault(
+        "step 1 expects the bytes of K only", "_first",
+        "k_desc.block_type.nbytes + v_desc.block_type.nbytes", "k_desc.block_type.nbytes",
+        "WrongBytes ReadTooEarly", ("loaded",), None,
+    ),
+    Fault(
+        "step 1 overwrites V while it is still multiplied", "_first",
+        "    return row_max, row_sum, warpgroup_mma_wait(0, deps=(acc,))\n", "    return row_max, row_sum, acc\n",
+        "NotWaitedFor Overwritten", ("the wgmma with",), None,
+    ),
 ]  # fmt: skip
 
 
 def plant(fault, folder):
-    """Write the kernel's files, with the fault in one of them, into a package in `folder`, and import it.
+    """Write the kernel's files, with the fault (None: without) in one of them, into a package in `folder`.
 
-    Returns its modules by the end of their names ("", "_parts", "_orders", ...).
+    Returns its modules, by the end of their names: "_parts", "_orders", "_first" and "".
     """
-    package = (
-        "planted_" + "".join(c if c.isalnum() else "_" for c in fault.name) if fault else "planted_nothing"
-    )
-    (folder / package).mkdir()
-    (folder / package / "__init__.py").touch()
+    name = "planted_" + "".join(c if c.isalnum() else "_" for c in fault.name) if fault else "planted"
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").touch()
     for path in FILES:
-        source = path.read_text()
+        source = path.read_text(encoding="utf-8")
         if fault and path.stem == "hopper" + fault.file:
             assert source.count(fault.old) == 1, f"{source.count(fault.old)} x {fault.old!r} in {path.name}"
             source = source.replace(fault.old, fault.new)
-        (folder / package / path.name).write_text(
-            source.replace("flashlab.kernels.hopper", f"{package}.hopper")
-        )
+        source = source.replace("flashlab.kernels.hopper", f"{name}.hopper")
+        (folder / name / path.name).write_text(source, encoding="utf-8")
     sys.path.insert(0, str(folder))
     try:
         importlib.invalidate_caches()
-        return {path.stem[6:]: importlib.import_module(f"{package}.{path.stem}") for path in FILES}
+        return {
+            path.stem.removeprefix("hopper"): importlib.import_module(f"{name}.{path.stem}") for path in FILES
+        }
     finally:
         sys.path.remove(str(folder))

@@ -198,7 +198,7 @@ class Machine:
             self.check_running()
 
     def meet_in_time(self):
-        """The same in the schedule "time" only: for what the others cannot see, but where units are shared."""
+        """The same in the schedule "time" only: for what only the shared units notice."""
         if self.timed:
             self.meet()
 
