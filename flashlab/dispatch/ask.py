@@ -1,10 +1,11 @@
 """Ask PyTorch: its choice, and each backend's reasons in its own words, taken from the warnings it gives."""
 
+import functools
 import re
 import threading
 import warnings
-from dataclasses import replace
 
+from flashlab.dispatch.call import Call
 from flashlab.dispatch.explanation import BACKENDS, Explanation, Verdict
 from flashlab.dispatch.words import key_of
 from flashlab.text import t
@@ -123,10 +124,17 @@ def _order(device):
 
 
 def refusal_of(call):
-    """The error that the math path raises for a Call, or "": run at two tokens, which changes no reason."""
-    small = replace(call, B=1, Nq=2, Nk=2, D=8, requires_grad=False, dtype="float32")
-    q, k, v, options = small.arguments("cpu")
-    return _error(q, k, v, options) if call.Hq != call.Hkv else ""
+    """The error that the math path raises for a Call, or "": run with two tokens."""
+    return _refusal_of_heads(call.Hq, call.Hkv, call.enable_gqa) if call.Hq != call.Hkv else ""
+
+
+@functools.cache
+def _refusal_of_heads(Hq, Hkv, enable_gqa):
+    """All other fields of a Call suit the math path: only its heads can be refused."""
+    q, k, v, options = Call(Hq=Hq, Hkv=Hkv, Nq=2, D=8, dtype="float32", enable_gqa=enable_gqa).arguments(
+        "cpu"
+    )
+    return _error(q, k, v, options)
 
 
 def _refusal_bare(q, k, v, options):

@@ -6,6 +6,7 @@ from flashlab.errors import unknown_name
 
 _HOME = {
     "BlockSchedule": "block_schedule",
+    "DispatchDetective": "dispatch_detective",
     "MemoryMap": "memory_map",
     "QuizCard": "quiz_card",
     "Roofline": "roofline",
