@@ -255,7 +255,8 @@ def test_the_kernel_run_now_moves_the_models_bytes():
     [
         ("RTX 4090", "an RTX 4090"), ("NVIDIA H200", "an NVIDIA H200"), ("Tesla T4", "a Tesla T4"),
         ("AMD EPYC CPU", "an AMD EPYC CPU"), ("Intel(R) Xeon(R)", "an Intel(R) Xeon(R)"),
-        ("Apple M3", "an Apple M3"), ("x86_64 CPU", "an x86_64 CPU"), ("H100", "an H100"), ("T4", "a T4"), ("Quadro", "a Quadro"),
+        ("Apple M3", "an Apple M3"), ("x86_64 CPU", "an x86_64 CPU"), ("H100", "an H100"), ("T4", "a T4"),
+        ("Quadro", "a Quadro"),
     ],
 )  # fmt: skip
 def test_machines_get_the_article_that_they_are_spoken_with(name, said):

@@ -9,11 +9,10 @@ from flashlab.bench.provenance import provenance
 from flashlab.bench.report import roofs
 from flashlab.text import t
 
-GPU = (
-    "kernels --dtypes float16 --dims 64 --peers fa2 sdpa-flash sdpa-cudnn standard",
-    "memory --peers fa2 sdpa-flash standard",
-)
-GPU_QUICK = (GPU[0] + " --lengths 512 2048 8192", GPU[1] + " --lengths 4096 8192")
+KERNELS = "kernels --dtypes float16 --dims 64{} --peers fa2 sdpa-flash sdpa-cudnn standard"
+MEMORY = "memory{} --peers fa2 sdpa-flash standard"
+GPU = (KERNELS.format(""), MEMORY.format(""))
+GPU_QUICK = (KERNELS.format(" --lengths 512 2048 8192"), MEMORY.format(" --lengths 4096 8192"))
 CPU, CPU_QUICK = ("cpu",), ("cpu --quick --lengths 256 512 1024",)
 
 
