@@ -37,7 +37,7 @@ class Laboratory:
         self._known = {}
 
     def claim(self, lever=None, *, problem=None, worked=None, against=None, **how):
-        """The claim about the kernel under a lever, and the device on which it was made; None where the
+        """The claim about the kernel under a lever, and the (kernel, dtype) that were launched; None where the
         benchmark refused the result as wrong. `worked`: for how many seconds the chip has just worked, all
         first calls done.
         """
@@ -56,7 +56,7 @@ class Laboratory:
                 found = self.benchmark(device, call, problem or self.problem, *beside)
             except WrongResult:
                 found = None
-            self._known[key] = (found, device)
+            self._known[key] = (found, {*device.log})
         return self._known[key]
 
     def ms(self, *what, **how):
@@ -70,8 +70,8 @@ class Laboratory:
 
     def foreign(self):
         """Kernels that ran although only one was to be measured."""
-        _, device = self.claim()
-        return sorted({name for name, _ in device.log} - {self.kernel})
+        _, launched = self.claim()
+        return sorted({name for name, _ in launched} - {self.kernel})
 
     def timed(self):
         """Whether work of the given call is in the claim at all."""
@@ -131,21 +131,25 @@ def zeros(lab):
 
 
 def math_baseline(lab):
-    _, device = lab.claim(against="standard")
-    wide = sorted({name for name, dtype in device.log if dtype == "float32"})
+    _, launched = lab.claim(against="standard")
+    wide = sorted({name for name, dtype in launched if dtype == "float32"})
     return bool(wide), dict(names=", ".join(wide), dtype=lab.problem.dtype)
 
 
 def unwarmed_baseline(lab):
-    found, device = lab.claim(levers.first_call, against=lab.kernel, worked=0.0, ms=10 * ONCE_MS)
+    found, launched = lab.claim(levers.first_call, against=lab.kernel, worked=0.0, ms=10 * ONCE_MS)
     speedup = 1.0 if found is None or found.speedup is None else found.speedup
-    only_this = {name for name, _ in device.log} == {lab.kernel}
+    only_this = {name for name, _ in launched} == {lab.kernel}
     return lab.timed() and only_this and not 0.1 < speedup < 10, dict(speedup=speedup)
 
 
 def throttling_clock(lab):
-    cool, hot = (lab.ms(worked=seconds) for seconds in (0.0, 5.0))
-    return abs(hot / cool - 1) > 0.05, dict(cool=cool, hot=hot)
+    """A claim that says at which clock it ran may differ as the clocks do: the cycles count."""
+    cool, hot = (lab.claim(worked=seconds)[0] for seconds in (0.0, 5.0))
+    if not cool or not hot:
+        return False, {}
+    spent = [x.ms * sum(x.clock_mhz or (1, 1)) for x in (cool, hot)]
+    return abs(spent[1] / spent[0] - 1) > 0.05, dict(cool=cool.ms, hot=hot.ms)
 
 
 def mean(lab):

@@ -16,10 +16,7 @@ HIDES = {
     "warmed-on-another-shape",
 }
 NOT_TIME = {"causal-flops", "math-baseline"}
-BASELINE = {
-    "math-baseline",
-    "unwarmed-baseline",
-}  # the first puts another baseline where the second is looked for
+BASELINE = {"math-baseline", "unwarmed-baseline"}  # another baseline stands where the second is looked for
 
 
 def pairs():

@@ -19,8 +19,8 @@ class WrongResult(Exception):
 
 
 class Claim(NamedTuple):
-    """What a benchmark says of a call: milliseconds, TFLOP/s, the kernel by name, the problem, and the
-    speed-up over a baseline if there was one.
+    """What a benchmark says of a call: milliseconds, TFLOP/s, the kernel by name, the problem, the speed-up
+    over a baseline if there was one, and the clock at which it ran if it says so (MHz before and after).
     """
 
     ms: float
@@ -29,6 +29,7 @@ class Claim(NamedTuple):
     problem: Problem
     baseline: str | None = None
     speedup: float | None = None
+    clock_mhz: tuple | None = None
 
 
 def inputs(device, problem, seed):
