@@ -15,7 +15,7 @@ from flashlab import cli
 from flashlab.bench import __main__ as command
 from flashlab.bench import progress, provenance
 
-SMALL = ["cpu", "--lengths", "32", "--peers", "sdpa-flash", "standard"]
+SMALL = ["cpu", "--quick", "--lengths", "32", "--peers", "sdpa-flash", "standard"]
 
 
 class Terminal(io.StringIO):
@@ -29,7 +29,7 @@ def suite(monkeypatch, rows, **plan):
 
 
 def test_both_commands_have_the_same_arguments():
-    line = [*SMALL, "--causal", "yes", "--quick", "--out", "x.json"]
+    line = [*SMALL, "--causal", "yes", "--out", "x.json"]
     args, other = cli.parser().parse_args(["bench", *line]), command.parser().parse_args(line)
     assert vars(args).items() >= vars(other).items() and args.run is command.run
 
@@ -60,7 +60,7 @@ def test_the_suite_cpu_runs_and_is_written_with_note_and_provenance(tmp_path, ca
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     out = tmp_path / "x.json"
-    words = ["cpu", "--lengths", *["64"] * 4000, "--peers", "sdpa-flash", "--out", str(out)]
+    words = ["cpu", "--quick", "--lengths", *["64"] * 4000, "--peers", "sdpa-flash", "--out", str(out)]
     run = subprocess.Popen(
         [sys.executable, "-m", "flashlab.bench", *words],
         stdout=subprocess.PIPE,

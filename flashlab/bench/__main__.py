@@ -210,7 +210,7 @@ def add_arguments(p):
     p.epilog = "suites:\n" + "\n".join(f"  {name:10} {plan.__doc__}" for name, plan in SUITES.items())
     p.add_argument("suite", choices=SUITES, metavar="SUITE", help=", ".join(SUITES))
     p.add_argument("--out", type=Path, metavar="FILE", help="JSON for the results and where they come from")
-    p.add_argument("--quick", action="store_true", help="short sequences only (cpu, kernels)")
+    p.add_argument("--quick", action="store_true", help="less of it (cpu, kernels, dispatch)")
     p.add_argument("--dtypes", nargs="+", choices=["float16", "bfloat16", "float32"])
     p.add_argument("--dims", nargs="+", type=int, metavar="D", help="head dimensions")
     p.add_argument("--lengths", nargs="+", type=int, metavar="N", help="sequence lengths")
