@@ -48,6 +48,20 @@ def test_each_trick_is_found_by_its_detector_and_by_no_other(name, seed):
     assert {*found(trick.benchmark, seed)} == {name, *trick.also}
 
 
+class Lasting(tricks.Simulated):
+    """A device of which there is only one, as a real GPU: `fresh` gives itself back."""
+
+    def fresh(self, again=0):
+        self.__init__(self.seed + 1009 * again, self.model)
+        return self
+
+
+@pytest.mark.parametrize("name", ["another-backend", "math-baseline", "unwarmed-baseline", "cached-output"])
+def test_one_device_for_all_experiments_is_enough(name):
+    assert [x.trick for x in tricks.detect(lies.get(name).benchmark, Lasting())] == [name]
+    assert tricks.detect(tricks.HONEST, Lasting()) == []
+
+
 def test_the_one_overlap_is_that_no_warm_up_also_takes_any_clock_it_finds():
     overlaps = {name: trick.also for name, trick in lies.TRICKS.items() if trick.also}
     assert overlaps == {"first-call-counted": ("throttling-clock",)}

@@ -37,8 +37,8 @@ class Laboratory:
         self._known = {}
 
     def claim(self, lever=None, *, problem=None, worked=None, against=None, **how):
-        """The claim about the kernel under a lever, and the (kernel, dtype) that were launched; None where the
-        benchmark refused the result as wrong. `worked`: for how many seconds the chip has just worked, all
+        """The claim about the kernel under a lever (None where the benchmark refused the result as wrong),
+        and the set of (kernel, dtype) launched. `worked`: for how many seconds the chip has just worked, all
         first calls done.
         """
         key = (lever, problem, worked, against, *how.items())
