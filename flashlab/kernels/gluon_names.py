@@ -1,4 +1,4 @@
-"""Gluon's names for TMA copies, whichever this Triton has: 3.6 to 3.8 have one pair, 3.9 and later another."""
+"""Gluon's names for TMA copies, whichever this Triton has: 3.6 to 3.8 have one pair, later ones another."""
 
 from triton.experimental.gluon.language.nvidia.hopper import tma
 

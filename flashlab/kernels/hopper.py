@@ -1,11 +1,11 @@
 """FlashAttention-3 (arXiv 2407.08608) in Gluon: the forward pass of a Hopper GPU, as a ladder of five steps.
 
-The algorithm is that of `fa2`. What FlashAttention-3 adds is who does what, and when: on Hopper, copies (TMA) and
-products (wgmma) run by themselves once they are started. A program of step 2 and later has three warpgroups: a
-producer, which only starts copies and needs few registers, and two consumers with 64 query rows each, which get the
-registers that it gave back. They meet at barriers in shared memory.
+The algorithm is that of `fa2`. What FlashAttention-3 adds is who does what, and when: on Hopper, copies (TMA)
+and products (wgmma) run by themselves once they are started. From step 2 on a program has three warpgroups: a
+producer, which only starts copies and needs few registers, and two consumers with 64 query rows each, which
+get the registers that it gave back. They meet at barriers in shared memory.
 
-    step  what it changes                                                        TFLOP/s, H200, D 128, N 4096
+    step  what it changes                                                        gain
     1     TMA brings the tiles; one warpgroup waits for each copy and product    not yet measured on the H200
     2     a producer keeps rings of K and V tiles full; two consumers            not yet measured on the H200
     3     each consumer looks ahead: S(j+1) is made under softmax(j)             not yet measured on the H200
@@ -14,17 +14,17 @@ registers that it gave back. They meet at barriers in shared memory.
     5     one program for each SM, which goes through many query blocks;         not yet measured on the H200
           under a causal mask the longest first, within heads that fit in L2
 
-Step 1 is in `hopper_first`, the orders of steps 2 to 4 in `hopper_orders`, and what all share in `hopper_parts`.
-`hopper_host` chooses configurations and says what is supported. It runs on sm_90 only, or on a CPU in
-`flashlab.warpgroups.simulator`.
+Step 1 is in `hopper_first`, the orders of steps 2 to 4 in `hopper_orders`, what all share in `hopper_parts`;
+`hopper_host` chooses configurations, says what is supported, and launches. The kernels run on sm_90, or on a
+CPU in `flashlab.warpgroups.simulator`.
 
 A barrier here is named for what has happened when its phase ends:
 
-    k_filled, v_filled     the producer's copy into this stage has landed         each consumer waits for it
-    k_emptied, v_emptied   both consumers have read this stage                    the producer waits for it
-    q_filled               the producer's copy of one consumer's Q has landed     that consumer waits for it
-    q_emptied              o, put where Q was, has left shared memory             the producer waits for it
-    turn                   the other consumer has started its products            one consumer waits for it (step 4)
+    k_filled, v_filled     the producer's copy into this stage has landed       each consumer waits for it
+    k_emptied, v_emptied   both consumers have read this stage                  the producer waits for it
+    q_filled               the producer's copy of one consumer's Q has landed   that consumer waits for it
+    q_emptied              o, put where Q was, has left shared memory           the producer waits for it
+    turn                   the other consumer has started its products          (step 4) a consumer waits
 """
 
 from triton.experimental import gluon
@@ -93,8 +93,8 @@ def consume(
         # [ROWS, BLOCK_D]
         q = q_tiles.index(WHICH).reshape([ROWS, BLOCK_D])
         row_max, row_sum, acc = ORDER(
-            q, (k_ring, v_ring), turn, n, full, end, (rows, num_keys, shift, qk_scale), (row_max, row_sum, acc),
-            BLOCK_K, STAGES, CAUSAL, EDGE, WHICH,
+            q, (k_ring, v_ring), turn, n, full, end, (rows, num_keys, shift, qk_scale),
+            (row_max, row_sum, acc), BLOCK_K, STAGES, CAUSAL, EDGE, WHICH,
         )  # fmt: skip
         o, lse = finish(row_max, row_sum, acc)
         # o goes where Q was, and from there by TMA: rows beyond the head are left out
@@ -116,7 +116,7 @@ def forward_kernel(
     BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
     EDGE: gl.constexpr, NEGATE: gl.constexpr, ORDER: gl.constexpr,
 ):  # fmt: skip
-    """o = softmax(scale Q K^T) V and lse: sets up shared memory, then a producer and two consumers go to work."""
+    """o = softmax(scale Q K^T) V and lse: lays out shared memory, then three warpgroups go to work."""
     q_tiles = gl.allocate_shared_memory(q_desc.dtype, [2, 1, 1, ROWS, BLOCK_D], q_desc.layout)
     k_tiles = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_K, BLOCK_D], k_desc.layout)
     v_tiles = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BLOCK_K, BLOCK_D], v_desc.layout)

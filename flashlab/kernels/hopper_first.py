@@ -1,8 +1,8 @@
 """Step 1 of the Hopper ladder: TMA and wgmma, and one warpgroup that waits for each of them.
 
-A program is 4 warps with 64 query rows and one place for each tile. It starts the copies of K_j and V_j, waits,
-multiplies, waits, exponentiates, multiplies, waits: at any time either the copies, the tensor cores or the
-exponential units work, never two of them. The later steps change only that.
+A program is 4 warps with 64 query rows and one place for each tile. It starts the copies of K_j and V_j,
+waits, multiplies, waits, exponentiates, multiplies, waits: at any time either the copies, the tensor cores or
+the exponential units work, never two of them. The later steps change only that.
 """
 
 from triton.experimental import gluon

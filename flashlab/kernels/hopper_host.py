@@ -1,4 +1,4 @@
-"""The host's side of the Hopper kernels: what they support, the steps' configurations, descriptors, launches."""
+"""The host's side of the Hopper kernels: what they support, configurations, descriptors, launches."""
 
 import functools
 from typing import NamedTuple
@@ -18,8 +18,8 @@ ORDERS = {"one_by_one": one_by_one, "look_ahead": look_ahead, "in_turns": in_tur
 
 
 class Config(NamedTuple):
-    """Rows of a key tile, a name of ORDERS (None: the one warpgroup of step 1), whether a program stays on its SM
-    and goes through many query blocks, stages of the K ring and of the V ring, warps of the producer.
+    """Rows of a key tile, a name of ORDERS (None: the one warpgroup of step 1), whether a program stays on
+    its SM and goes through many query blocks, stages of the K and of the V ring, warps of the producer.
     """
 
     block_k: int
@@ -29,8 +29,8 @@ class Config(NamedTuple):
     num_warps: int = 4
 
 
-# The order of step 5: the better one of steps 3 and 4, as far as a first prototype on an H200 showed, which ran
-# D 128 faster without turns and D 64 faster with them. To be chosen again when both have been measured.
+# The order of step 5, by tile width: a guess from another kernel, which on an H200 ran D 128 faster without
+# turns and D 64 faster with them. To be chosen anew when steps 3 and 4 have been measured.
 BEST_ORDER = {64: "in_turns", 128: "look_ahead", 256: "look_ahead"}
 STEPS = (1, 2, 3, 4, 5)
 
@@ -59,8 +59,8 @@ def lacks(q, k, v):
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.numel() and launch.describe(x, ROWS) is None:
             return (
-                f"{name} with strides {tuple(x.stride())} at address {x.data_ptr()}: TMA wants columns side by "
-                "side, nothing expanded, and 16-byte steps ({name}.contiguous() has them)".format(name=name)
+                f"{name} with strides {tuple(x.stride())} at address {x.data_ptr()}: TMA wants its columns "
+                f"side by side, nothing expanded, and steps of 16 bytes ({name}.contiguous() has that)"
             )
     return None
 
@@ -69,18 +69,15 @@ def forward(q, k, v, *, causal=None, scale, step=5, config=None):
     """o [B, Hq, Nq, D] in q's dtype and lse [B, Hq, Nq] fp32 of q [B, Hq, Nq, D], k and v [B, Hkv, Nk, D].
 
     fp16 or bf16, D a multiple of 8 up to 256, tensors that TMA can describe. `causal` is None, "top-left" or
-    "bottom-right"; `step` 1 to 5 is the rung of the ladder, `config` a Config in its place. Expects inputs that fit
-    together (`flashlab.attention` checks them). Raises NotImplementedError for what `lacks` names.
+    "bottom-right"; `step` 1 to 5 is the rung of the ladder, `config` a Config in its place. Expects inputs
+    that fit together (`flashlab.attention` checks them). A nan in V reaches rows whose query block shares a
+    key tile with it. Raises NotImplementedError for what `lacks` names.
     """
     missing = lacks(q, k, v)
     if missing:
         raise NotImplementedError(f"the Hopper kernels have no {missing}")
     (batch, heads, num_queries, dim), kv_heads = q.shape, k.shape[1]
-    o = (
-        torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        if describe(q, ROWS) is None
-        else torch.empty_like(q)
-    )
+    o = torch.empty_like(q)
     lse = torch.empty((batch, heads, num_queries), dtype=torch.float32, device=q.device)
     if causal == "top-left":  # keys that no row may see are not there
         k, v = k[:, :, :num_queries], v[:, :, :num_queries]
@@ -88,27 +85,24 @@ def forward(q, k, v, *, causal=None, scale, step=5, config=None):
     if o.numel() == 0 or num_keys == 0:
         return o.zero_(), lse.fill_(-torch.inf)
     config = config or config_for(dim, step)
-    rows = ROWS if config.order is None else 2 * ROWS
-    num_blocks = -(-num_queries // rows)
-    work_tiles = num_blocks * batch * heads
-    kernel, constants = hopper_first.forward_kernel, {}
-    if config.order is not None:
-        kernel = hopper.forward_kernel
-        constants = dict(STAGES=config.num_stages, ORDER=ORDERS[config.order])
+    group, first_step = heads // kv_heads, config.order is None
+    work_tiles = -(-num_queries // (ROWS if first_step else 2 * ROWS)) * batch * heads
     launch.launch(
-        kernel, (min(work_tiles, programs(q.device)) if config.persistent else work_tiles,),
+        hopper_first.forward_kernel if first_step else hopper.forward_kernel,
+        (min(work_tiles, programs(q.device)) if config.persistent else work_tiles,),
         describe(q, ROWS), describe(k, config.block_k), describe(v, config.block_k), describe(o, ROWS), lse,
-        heads, heads // kv_heads, num_queries, num_keys, num_keys - num_queries if causal == "bottom-right" else 0,
-        work_tiles, section(config, k, heads // kv_heads, causal), float(scale) * launch.LOG2_E,
+        heads, group, num_queries, num_keys, num_keys - num_queries if causal == "bottom-right" else 0,
+        work_tiles, section(config, k, group, causal), float(scale) * launch.LOG2_E,
         BLOCK_K=config.block_k, BLOCK_D=tile_width(dim), CAUSAL=causal is not None,
         EDGE=causal is not None or num_keys % config.block_k != 0 or scale < 0, NEGATE=scale < 0,
-        config=config, **constants,
+        **({} if first_step else dict(STAGES=config.num_stages, ORDER=ORDERS[config.order])),
+        config=config,
     )  # fmt: skip
     return o, lse
 
 
 def section(config, k, group, causal):
-    """How many query heads are worked on at a time: 1, or with step 5's mask those whose K and V fit in L2."""
+    """How many query heads are worked on at a time: 1; in step 5 under a mask, those whose K, V fit in L2."""
     if not config.persistent or causal is None:
         return 1
     of_one = 2 * k.shape[2] * k.shape[3] * k.element_size()

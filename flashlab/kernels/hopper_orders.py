@@ -4,10 +4,11 @@
     step 3, look_ahead    S(j+1) starts; under it softmax(j); O += P(j) V(j); next j
     step 4, in_turns      S(j+1) and O += P(j) V(j) start together; under the second softmax(j+1); next j
 
-Each takes q [ROWS, BLOCK_D] in shared memory, the rings (k_ring, v_ring), `turn`, the number n of its first key
-tile in the rings, full and end from `key_tiles`, what `weigh` must know of the mask (`sees`) and the empty state
-(row_max, row_sum, acc), which it returns filled. Products only start; warpgroup_mma_wait(m) returns when all but
-the last m of them are done, in the order in which they started. Until then the tensor cores read their tiles.
+Each takes q [ROWS, BLOCK_D] in shared memory, the rings (k_ring, v_ring), `turn`, the number n of its first
+key tile in the rings, full and end from `key_tiles`, what `weigh` must know of the mask (`sees`), and the
+empty state (row_max, row_sum, acc), which it returns filled. Products only start; warpgroup_mma_wait(m)
+returns when all but the last m of them are done, in the order in which they started. Until then they read
+their tiles.
 """
 
 from triton.experimental import gluon
@@ -20,7 +21,8 @@ from flashlab.kernels.hopper_parts import release, rescale, start_output, start_
 @gluon.jit
 def one_by_one(
     q, rings, turn, n, full, end, sees, state,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr, WHICH: gl.constexpr,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr,
+    WHICH: gl.constexpr,
 ):  # fmt: skip
     """Nothing overlaps inside the warpgroup. The other warpgroup may happen to fill its gaps."""
     row_max, row_sum, acc = state
@@ -58,7 +60,8 @@ def whole_tile(
 @gluon.jit
 def look_ahead(
     q, rings, turn, n, full, end, sees, state,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr, WHICH: gl.constexpr,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr,
+    WHICH: gl.constexpr,
 ):  # fmt: skip
     """While a tile's softmax runs, the tensor cores make the scores of the next one."""
     k_ring, v_ring = rings
@@ -75,7 +78,8 @@ def look_ahead(
     if EDGE:
         for j in range(full, last):
             scores, row_max, row_sum, acc = tile_under_next(
-                q, rings, n + j, j * BLOCK_K, sees, scores, row_max, row_sum, acc, BLOCK_K, STAGES, CAUSAL, True
+                q, rings, n + j, j * BLOCK_K, sees, scores, row_max, row_sum, acc,
+                BLOCK_K, STAGES, CAUSAL, True,
             )  # fmt: skip
     p, alpha, row_max, row_sum = weigh(scores, row_max, row_sum, sees, last * BLOCK_K, CAUSAL, EDGE)
     acc = start_output(p, take(v_ring, n + last, STAGES), rescale(acc, alpha))
@@ -104,9 +108,14 @@ def tile_under_next(
 @gluon.jit
 def in_turns(
     q, rings, turn, n, full, end, sees, state,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr, WHICH: gl.constexpr,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr,
+    WHICH: gl.constexpr,
 ):  # fmt: skip
-    """Ping-pong: one warpgroup has the tensor cores while the other one exponentiates (the paper's 3.1, 3.2)."""
+    """Ping-pong: one warpgroup has the tensor cores, the other one exponentiates (the paper's Alg. 2).
+
+    The output is waited for after the wait for the next V, although that is needed later only: where the code
+    has nothing to wait for in between, ptxas moves the softmax behind the wait for the output.
+    """
     k_ring, v_ring = rings
     row_max, row_sum, acc = state
     k = take(k_ring, n, STAGES)
@@ -139,7 +148,8 @@ def in_turns(
 @gluon.jit
 def scores_and_last_output(
     q, rings, turn, n, first, sees, p, row_max, row_sum, acc,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr, WHICH: gl.constexpr,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr,
+    WHICH: gl.constexpr,
 ):  # fmt: skip
     """The scores and the softmax of key tile n, and meanwhile the output of tile n - 1, whose P is there."""
     k_ring, v_ring = rings
@@ -151,7 +161,7 @@ def scores_and_last_output(
     scores = warpgroup_mma_wait(1, deps=(scores,))
     release(k_ring, n, STAGES)
     p, alpha, row_max, row_sum = weigh(scores, row_max, row_sum, sees, first, CAUSAL, MASKED)
-    take(v_ring, n, STAGES)
+    take(v_ring, n, STAGES)  # of the next product: see above
     acc = warpgroup_mma_wait(0, deps=(acc,))
     release(v_ring, n - 1, STAGES)
     return p.to(k.dtype), row_max, row_sum, rescale(acc, alpha)

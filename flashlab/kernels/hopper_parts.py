@@ -1,8 +1,8 @@
-"""What the Hopper kernels are made of: whose turn it is, tiles in shared memory, products, one softmax step.
+"""What the Hopper kernels are made of: where to work, tiles in shared memory, products, one softmax step.
 
-A ring is (tiles [STAGES, 1, 1, rows, BLOCK_D] in shared memory, a barrier `filled` and a barrier `emptied` for
-each stage). Tile number n, counted from the start of the program, lies in stage n % STAGES. A barrier has
-phases: whoever waits names the parity of the phase that must have ended, so the parity flips at every lap.
+A ring is (tiles [STAGES, 1, 1, rows, BLOCK_D] in shared memory, a barrier `filled` and a barrier `emptied`
+for each stage). Tile number n, counted from the start of the program, lies in stage n % STAGES. A barrier has
+phases: who waits names the parity of the phase that must have ended, so that it flips at every lap.
 """
 
 from triton.experimental import gluon
@@ -30,7 +30,7 @@ def my_tile(work, num_blocks, num_heads, total_heads, section):
 def key_tiles(
     block, num_queries, num_keys, shift, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, CAUSAL: gl.constexpr
 ):
-    """(full, end): each row of the query block sees all of the first `full` key tiles, and none from `end` on."""
+    """(full, end): each row of the query block sees all of its first `full` key tiles, none from `end` on."""
     full = num_keys
     end = num_keys
     if CAUSAL:
@@ -45,7 +45,7 @@ def fill(ring, n, desc, batch, head, first, STAGES: gl.constexpr):
     """Producer: start the copy of tile number n into its stage of the ring."""
     tiles, filled, emptied = ring
     stage = n % STAGES
-    # waits for: both consumers, that they have read what lay in this stage, STAGES tiles ago (at first: nobody)
+    # waits for: both consumers, that they have read tile n - STAGES, which lay here (at first: nobody)
     mbarrier.wait(emptied.index(stage), (n // STAGES & 1) ^ 1)
     mbarrier.expect(filled.index(stage), desc.block_type.nbytes)
     tma_load(desc, [batch, head, first, 0], filled.index(stage), tiles.index(stage))
@@ -97,7 +97,7 @@ def rescale(acc, factor):
 
 @gluon.jit
 def weigh(scores, row_max, row_sum, sees, first, CAUSAL: gl.constexpr, MASKED: gl.constexpr):
-    """(P = exp(S - new row_max), factor for what was summed so far, new row_max, new row_sum), in units of log2.
+    """(P = exp(S - new row_max), factor for what was summed so far, new row_max, new row_sum), base 2.
 
     scores [ROWS, BLOCK_K] are those of the keys from `first` on. MASKED: some of them may be hidden.
     """
