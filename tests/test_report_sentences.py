@@ -9,7 +9,7 @@ from report_cases import GPU, ORIGIN, both, record, row
 
 import flashlab
 from flashlab import bench
-from flashlab.bench.report import gather, records, sentences
+from flashlab.bench.report import gather, records, sentences, wording
 from flashlab.bench.report.pairs import compare, digits
 from flashlab.bench.report.sentences import NotMeasured, speed_and_memory, training, training_memory
 
@@ -114,6 +114,12 @@ def test_kept_and_extra_memory_have_their_own_words():
     pair = [dict(peer=p, N=4096, H=4, D=64, extra_bytes=b) for p, b in (("fa2", 10), ("standard", 4190))]
     text = training_memory(read(*pair, origin=GPU, suite="memory")).text
     assert "bf16, N = 4096" in text and "419x less attention memory" in text
+
+
+def test_two_lengths_say_the_batch_that_they_share_or_the_tokens_that_they_share():
+    for sizes, said in (((1, 1), "B = 1,"), ((8, 2), "B · N = 4096,"), ((8, 3), "D = 64, 4 heads")):
+        pairs = [both(3.0, 1.0, n=n, B=b) for n, b in zip((512, 2048), sizes, strict=True)]
+        assert said in sentences.short_and_long(read(*pairs[0], *pairs[1])).text
 
 
 def test_an_encoders_sentence_needs_both_lengths_without_a_mask():
@@ -260,7 +266,7 @@ def test_the_kernel_run_now_moves_the_models_bytes():
     ],
 )  # fmt: skip
 def test_machines_get_the_article_that_they_are_spoken_with(name, said):
-    assert sentences.with_article(name) == said
+    assert wording.with_article(name) == said
 
 
 def test_ratios_are_printed_with_one_decimal_below_ten_and_none_above():

@@ -7,7 +7,7 @@ from flashlab.bench.report.blocks import Chart, Table
 from flashlab.bench.report.pairs import DTYPES, FLASH, STANDARD, compare
 from flashlab.bench.report.records import BYTES
 from flashlab.bench.report.roofs import floors, roofs
-from flashlab.bench.report.sentences import case
+from flashlab.bench.report.wording import case
 from flashlab.bench.sdpa_paths import readable_bytes
 from flashlab.text import t
 
@@ -68,7 +68,7 @@ def ratio_chart(measurements, group):
     if not pairs:
         return None
     names = [peer(side[0].row["peer"]) for side in (pairs[0].standard, pairs[0].flash)]
-    caption = t("report.chart.ratio", standard=names[0], flash=names[1], case=_case(row))
+    caption = t("report.chart.ratio", standard=names[0], flash=names[1], case=_case(group))
     points = tuple((c.flash[0].row["N"], c.ratio, None, None) for c in pairs)
     rows = tuple((str(c.flash[0].row["N"]), _says(c), ", ".join(c.ids)) for c in pairs)
     table = Table(caption, (t("report.table.n"), t("report.table.ratio"), t("report.table.ids")), rows)
@@ -94,7 +94,6 @@ def looks(peers):
 
 
 def _chart(group, metric, name, extra, show, base=10, floor_source=None):
-    row = group[0].row
     by = {}
     for m in group:
         by.setdefault(m.row["peer"], {})[m.row["N"]] = m
@@ -108,7 +107,7 @@ def _chart(group, metric, name, extra, show, base=10, floor_source=None):
         lines.append(svg.Line(peer(who), points, look))
     for title, at in extra:
         lines.append(svg.Line(title, tuple((n, y, None, None) for n, y in sorted(at.items())), "floor"))
-    caption = t(f"report.chart.{name}", case=_case(row))
+    caption = t(f"report.chart.{name}", case=_case(group))
     if floor_source:
         caption += " " + t(f"report.floor.{floor_source}")
     lengths = sorted({m.row["N"] for m in group})
@@ -136,8 +135,8 @@ def _cell(measurement, metric, show):
     return show(row[metric]) + spread
 
 
-def _case(row):
-    return case(row | {"N": 0}, lengths=False)
+def _case(group):
+    return case(group[0].row, several=[m.row for m in group])
 
 
 def _says(comparison):

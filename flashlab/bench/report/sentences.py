@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from flashlab.bench.report.pairs import compare
 from flashlab.bench.report.records import BYTES, machine, version
+from flashlab.bench.report.wording import case, with_article
 from flashlab.text import lang, t
 
 KERNELS = "flashlab bench kernels --peers fa2 sdpa-flash standard --out kernels.json"
 MEMORY = "flashlab bench memory --out memory.json"
 CPU = "flashlab bench cpu --out cpu.json"
 TRAFFIC = "flashlab report --out report.html"
-SHORT, VOWEL_SOUND = 512, "AEFHILMNORSX"
+SHORT = 512  # the length that BERT was trained with
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def short_and_long(measurements):
     short, first = same[-1], long.flash[0]
     text = t(
         "report.sentence.lengths",
-        **_where(first, long, lengths=False),
+        **_where(first, long, several=[c.flash[0].row for c in (short, long)]),
         short=SHORT,
         long=f"{_length(long)}",
         at_short=_finding(short),
@@ -177,38 +178,16 @@ def _finding(comparison):
     return t(f"report.sentence.{kind}_{comparison.verdict}", ratio=comparison.printed, memory=memory)
 
 
-def _where(measurement, comparison, way=None, lengths=True):
+def _where(measurement, comparison, way=None, several=None):
     row, origin = measurement.row, measurement.provenance
     return {
         "peer": t(f"report.peer.{row['peer']}"),
         "baseline": t(f"report.peer.{comparison.standard[0].row['peer']}"),
         "machine": with_article(machine(origin)) if lang() == "en" else machine(origin),
-        "case": case(row, way, lengths),
+        "case": case(row, way, several),
         "date": origin["date"][:10],
         "version": version(origin),
     }
-
-
-def case(row, way=None, lengths=True):
-    """ "fp16, N = 8192, D = 64, B = 2, 32 heads, causal, forward", as far as the row says it."""
-    short = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-    parts = [short.get(row.get("dtype"), row.get("dtype"))]
-    parts += [f"N = {row['N']}" if lengths else None, f"D = {row['D']}"]
-    parts += [f"B = {row['B']}" if "B" in row and lengths else None]
-    parts += [t("report.case.heads", heads=row["H"]) if "H" in row else None]
-    if "causal" in row:
-        parts.append(t("report.case.causal" if row["causal"] else "report.case.full"))
-    way = row.get("direction") if way is None else way
-    parts.append(t(f"report.case.{way}") if way else None)
-    return t("report.case.comma").join(p for p in parts if p)
-
-
-def with_article(name):
-    """ "an RTX 4090", "a Tesla T4", "an AMD EPYC"."""
-    word = name.split()[0] if name.split() else ""
-    spelled = word.isupper() and not (len(word) > 3 and word.isalpha()) or any(c.isdigit() for c in word)
-    vowel = word[:1].upper() in VOWEL_SOUND if spelled else word[:1].upper() in "AEIO" or word == "NVIDIA"
-    return f"{'an' if vowel else 'a'} {name}"
 
 
 def _length(comparison):
