@@ -116,8 +116,10 @@ def flashlab(backend):
 def flex():
     """FlexAttention, compiled, with a block mask for causal."""
     import torch
+    import torch._functorch.config as functorch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    functorch.donated_buffer = False  # else its backward pass cannot run twice on one graph; PyTorch's advice
     compiled = torch.compile(flex_attention, dynamic=False)
 
     @functools.cache

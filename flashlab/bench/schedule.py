@@ -115,7 +115,9 @@ def run(say=print):
                 n = length(algorithm, heads)
                 ms = measure(algorithm, heads, n, config, causal, order)
                 predicted = predict(algorithm, heads, n, config, gpu, per_sm, found, causal, order)
-                rows.append(head | dict(heads=heads, N=n, order=order, ms=ms, predicted_ms=predicted))
+                rows.append(
+                    head | dict(heads=heads, N=n, order=order, ms=ms, cache="warm", predicted_ms=predicted)
+                )
         if causal:
             for heads in CAUSAL_HEADS:
                 mine = [row for row in rows if row["heads"] == heads]

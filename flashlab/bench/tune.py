@@ -58,7 +58,7 @@ def run(dims, lengths, causal, directions=DIRECTIONS, dtype="bfloat16", limit_s=
             timing = time_cuda(call(case, direction, dtype, config), budget_ms=40.0)
             share = {"forward": 1.0, "dkdv": 2.0, "dq": 1.5}[direction]  # half of its matrix products
             speed = flops(case, "forward") * share / timing.median / 1e9
-            yield row | dict(N=n, ms=timing.median, tflops=speed)
+            yield row | dict(N=n, ms=timing.median, tflops=speed, cache="flushed")
             mark = "causal" if mask else "full"
             what = f"{direction:8} D {dim:3} {mark:6} N {n:5} {tuple(config)}"
             say(f"{what}  {timing.median:.3f} ms  {speed:.0f}")
