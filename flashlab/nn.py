@@ -12,7 +12,7 @@ class MultiHeadAttention(nn.Module):
     batch_first=True [B, N, embed_dim].
 
     In the place of torch.nn.MultiheadAttention: arguments of the same names have the same defaults, and a
-    state dict of it can be loaded (`from_torch` does). Beyond it: num_kv_heads, fewer K/V heads (GQA; 1: MQA);
+    state dict of it can be loaded (`from_torch` does). Beyond it: num_kv_heads, fewer K/V heads (GQA, MQA);
     causal (as in flashlab.attention) for every call; backend (as there).
 
     Other than there: need_weights and attn_mask are refused; a key_padding_mask must hide the end of each
