@@ -66,6 +66,16 @@ REVERSED = {
     ("C12", "en"): "Skip tiles, mask tiles, leave the rest. Put zero into P after the softmax. Top-left in"
     " PyTorch, bottom-right in flash-attn.",
     ("C15", "zh"): "作用在分数上，反向三个梯度都要乘缩放系数 τ。",
+    ("D06", "zh"): "基本对：计算量不再是平方，显存也变线性，HBM 读写减少。",
+    ("E03", "en"): "FA1 parallelised over the sequence, so in a batch some heads idled; FA2 moved to one SM"
+    " per head in parallel, with warps sharing shared memory.",
+    ("E03", "zh"): "一代按序列并行，batch 里的头闲着；二代改成按头并行，每个 SM 一个头，warp 之间同步更少。",
+    ("F06", "zh"): "MQA 是多个 KV 头共用一个 query 头，GQA 分组，FLOP 和 KV cache 都降到 1/g。",
+    (
+        "G07",
+        "en",
+    ): "The N by N scores cost HBM bandwidth. It approximates attention tile by tile on chip, with a"
+    " running max and rescaling, which is exact enough.",
 }
 
 
