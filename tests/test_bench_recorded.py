@@ -14,9 +14,9 @@ RECORDS = bench.recorded()
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r["file"])
 def test_every_record_says_where_it_comes_from(record):
     where = record["provenance"]
-    for name in ("driver", "torch", "triton", "commit", "command"):
+    for name in ("torch", "commit", "command", "gpu" if record["file"].startswith("h200_") else "cpu"):
         assert where[name], name
-    assert "H200" in where["gpu"] and record["file"].startswith("h200_")
+    assert not where["gpu"] or (where["driver"] and where["triton"])
     assert datetime.datetime.fromisoformat(where["date"]).year >= 2026
     assert record["rows"] and all(isinstance(row, dict) for row in record["rows"])
 
@@ -36,17 +36,19 @@ def test_no_record_holds_a_path_or_a_key_that_names_a_machine(record):
 
 def test_one_suite_is_asked_for_by_name():
     kernels = bench.recorded("kernels")
-    assert [r["file"] for r in kernels] == ["h200_fa1.json", "h200_kernels.json"]
+    assert {"h200_fa1.json", "h200_kernels.json"} <= {r["file"] for r in kernels}
     assert {r["suite"] for r in kernels} == {"kernels"} and kernels[0]["rows"]
     assert len(RECORDS) == len(list(bench.FOLDER.glob("*.json"))) > len(kernels)
 
 
 def test_a_suite_without_records_is_an_empty_list_that_says_so():
-    nothing = bench.recorded("cpu")
+    nothing = bench.recorded("coffee")
     assert nothing == [] and not nothing and nothing[:1] == [] and list(nothing) == []
-    with pytest.raises(IndexError, match="no measurements of the suite 'cpu' .it keeps: decode, .*kernels"):
+    with pytest.raises(
+        IndexError, match="no measurements of the suite 'coffee' .it keeps: decode, .*kernels"
+    ):
         nothing[0]
-    assert "no measurements of the suite 'cpu'" in repr(nothing) and repr(RECORDS[:0]) == "[]"
+    assert "no measurements of the suite 'coffee'" in repr(nothing) and repr(RECORDS[:0]) == "[]"
 
 
 def test_a_package_without_records_says_so_too(tmp_path, monkeypatch):
