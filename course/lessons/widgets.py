@@ -1,17 +1,17 @@
-# title: The five pictures
-# minutes: 12
+# title: The six pictures
+# minutes: 14
 
 # %% [markdown] tags=["slide"]
-# # The five pictures
+# # The six pictures
 #
-# Each picture below opens from a `Problem` in one line: the sizes of one attention call. Its numbers are counted from the
-# same loops that compute the answer, and each title says what was found. Change N, the GPU or the block sizes and
+# Five of the pictures below open from a `Problem` in one line: the sizes of one attention call. Their numbers are counted
+# from the same loops that compute the answer, and each title says what was found. Change N, the GPU or the block sizes and
 # watch the title. Everything works with the keyboard, and "Show as table" gives the numbers as text.
 
 # %% tags=["setup"]
 import flashlab as fl
 from flashlab import figures
-from flashlab.widgets import BlockSchedule, MemoryMap, Roofline, TileBudget, TilePlayer
+from flashlab.widgets import BlockSchedule, DispatchDetective, MemoryMap, Roofline, TileBudget, TilePlayer
 
 problem = fl.Problem(B=4, Hq=16, Nq=4096, D=128, dtype="float16", block_q=128, block_k=64)
 
@@ -88,7 +88,26 @@ print(kept, lse, kept // lse)
 TileBudget.of(problem, gpu="A100-80")
 
 # %% [markdown] tags=["slide"]
-# ## 6. On paper (1 min)
+# ## 6. What runs: DispatchDetective (2 min)
+#
+# All of the above assumes that a FlashAttention kernel runs at all. PyTorch decides that anew for each call: guess which
+# backend it takes, then see which ones said no, in PyTorch's own words. Try a dropout, a mask that learns, fewer K/V heads.
+
+# %% tags=["widget"]
+DispatchDetective.of(Hq=8, Nq=1024, D=64)
+
+# %%
+(
+    fl.dispatch.explain(Nq=1, Nk=1024, D=64, dropout_p=0.1).choice,
+    fl.dispatch.explain(Nq=1, Nk=1024, D=64).choice,
+)
+# > ('math', 'flash')
+
+# %% [markdown]
+# `fl.dispatch.trap("causal_one_query")` runs one of twelve usual surprises; `fl.dispatch.traps()` names them.
+
+# %% [markdown] tags=["slide"]
+# ## 7. On paper (1 min)
 #
 # The same pictures as stills for slides and print: `figures.` has one function for each, and `savefig` saves it. Each
 # still describes itself in words, for people who do not see it.

@@ -82,7 +82,8 @@ class Explanation:
 
     def _state(self, verdict):
         if self.choice == verdict.backend:
-            return t("dispatch.state.raises" if self.refused else "dispatch.state.chosen")
+            runs = "would" if self.basis == "rules" else "chosen"
+            return t(f"dispatch.state.{'raises' if self.refused else runs}")
         if verdict.can is None:
             return t("dispatch.state.depends")
         return t("dispatch.state.could" if verdict.can else "dispatch.state.cannot")

@@ -72,6 +72,7 @@ function render({ model, el }) {
   const $ = (q) => root.querySelector(q);
   const open = () => predict && !guess;
 
+  const marked = (row) => s[`mark_${mark(row) === "runs" && answer.basis === "rules" ? "would" : mark(row)}`];
   const mark = (row) => (row.backend === answer.choice ? (answer.refused ? "raises" : "runs") : row.can === null ? "open" : row.can ? "later" : "no");
   function drawAnswer() {
     $(".answer").hidden = open() || !!waiting;
@@ -79,12 +80,12 @@ function render({ model, el }) {
     const words = answer.basis === "rules" ? s.check : s.pytorch;
     $(".ladder").innerHTML = answer.rows.map((row) => {
       const kind = mark(row), reasons = row.reasons.map((r) => `<code>${esc(r)}</code>`).join("");
-      return `<li class="${kind}"><span class="name">${esc(s["backend_" + row.backend])}</span><span class="verdict">${esc(s["mark_" + kind])}</span>
+      return `<li class="${kind}"><span class="name">${esc(s["backend_" + row.backend])}</span><span class="verdict">${esc(marked(row))}</span>
         <span class="why">${row.said.map((x) => `<span>${esc(x)}</span>`).join("")}${reasons ? `<small>${esc(words)}: ${reasons}</small>` : ""}</span></li>`;
     }).join("");
     $(".table").innerHTML = `<table><caption>${esc(answer.headline)}</caption><thead><tr>${["backend", "verdict", answer.basis === "rules" ? "check" : "pytorch", "means"]
       .map((h) => `<th scope="col">${esc(s[h])}</th>`).join("")}</tr></thead><tbody>${answer.rows.map((row) =>
-      `<tr><th scope="row">${esc(s["backend_" + row.backend])}</th><td>${esc(s["mark_" + mark(row)])}</td><td>${row.reasons.map(esc).join("<br>")}</td><td>${row.said.map(esc).join("<br>")}</td></tr>`).join("")}</tbody></table>`;
+      `<tr><th scope="row">${esc(s["backend_" + row.backend])}</th><td>${esc(marked(row))}</td><td>${row.reasons.map(esc).join("<br>")}</td><td>${row.said.map(esc).join("<br>")}</td></tr>`).join("")}</tbody></table>`;
     $(".refused").textContent = answer.refused;
     $(".refused").hidden = !answer.refused;
     $(".notes").textContent = answer.notes.join(" ");
@@ -130,6 +131,7 @@ function render({ model, el }) {
   }
   root.addEventListener("change", ({ target }) => {
     if (target.name === "predict") return void ((predict = target.checked), draw());
+    const before = JSON.stringify([call, device]);
     if (target.type === "radio") device = target.value;
     else if (target.type === "checkbox") call[target.name] = target.checked;
     else if (SIZES.includes(target.name) || target.name === "dropout_p") {
@@ -140,7 +142,8 @@ function render({ model, el }) {
       call[target.name] = value;
     } else call[target.name] = target.value;
     if (call.masked_rows && !["bool", "float", "learned"].includes(call.mask)) call.masked_rows = false;
-    (say(""), question());
+    say("");
+    if (JSON.stringify([call, device]) !== before) question(); // a box tells twice: on Enter, and when it is left
   });
   root.addEventListener("keydown", (e) => e.key === "Enter" && e.target.matches("input[inputmode]") && (e.preventDefault(), e.target.dispatchEvent(new Event("change", { bubbles: true }))));
   root.addEventListener("click", ({ target }) => {
