@@ -61,6 +61,14 @@ def _fa2_dq(
     return kernels.backward_q(q, k, v, do, lse, delta, **_how(causal, scale, key_lengths, dropout_p, seed))
 
 
+def _fa3(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Tensor, Tensor]:
+    """o [B, Hq, Nq, D] and lse [B, Hq, Nq] fp32 by FlashAttention-3; its backward is FlashAttention-2's."""
+    require_triton()
+    from flashlab.kernels import hopper_host as kernels
+
+    return kernels.forward(q, k, v, causal=causal or None, scale=scale)
+
+
 def _fa1(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Tensor, Tensor]:
     """o [B, Hq, Nq, D] and lse [B, Hq, Nq] fp32 by FlashAttention-1."""
     require_triton()
@@ -85,10 +93,12 @@ def _operator(name, run):
 
 fa2, delta = _operator("fa2", _fa2), _operator("delta", _delta)
 fa2_dkdv, fa2_dq = _operator("fa2_dkdv", _fa2_dkdv), _operator("fa2_dq", _fa2_dq)
+fa3 = _operator("fa3", _fa3)
 fa1, fa1_backward = _operator("fa1", _fa1), _operator("fa1_backward", _fa1_backward)
 
 
 @fa2.register_fake
+@fa3.register_fake
 @fa1.register_fake
 def _(q, k, v, *rest):
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
@@ -157,6 +167,36 @@ def run_fa2(q, k, v, *rest):
     return _fa2(q, k, v, *rest)
 
 
+def _keep_fa3(ctx, inputs, output):
+    q, k, v, causal, scale = inputs
+    _keep(ctx, (q, k, v, None, None, causal, scale, 0.0), output)
+
+
+def _gradients_fa3(ctx, do, dlse):
+    return *_gradients(ctx, do, dlse)[:3], None, None
+
+
+class EagerFA3(torch.autograd.Function):
+    """`fa3` with its gradient, without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = _fa3(*inputs)
+        _keep_fa3(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_gradients_fa3)
+
+
+def run_fa3(q, k, v, *rest):
+    """`fa3` by the shortest way, as `run_fa2`."""
+    if is_traced(q):
+        return fa3(q, k, v, *rest)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return EagerFA3.apply(q, k, v, *rest)
+    return _fa3(q, k, v, *rest)
+
+
 def refuse_tangents(*tensors):
     """Raise RuntimeError for forward-mode differentiation, whose tangents would be lost in a kernel."""
     if forward_ad._current_level < 0 or torch.compiler.is_compiling():
@@ -194,6 +234,7 @@ def _no_second_gradient(ctx, *grads):
 
 
 fa2.register_autograd(_gradients, setup_context=_keep)
+fa3.register_autograd(_gradients_fa3, setup_context=_keep_fa3)
 fa1.register_autograd(_gradients_fa1, setup_context=_keep_fa1)
 for _op in (delta, fa2_dkdv, fa2_dq, fa1_backward):
     _op.register_autograd(_no_second_gradient)

@@ -2,30 +2,32 @@
 
 What each backend of `attention` does, and the two calls that take none (fa2's kernels):
 
-    feature                    fa1   fa2   sdpa  naive  attention_varlen  decode_attention
-    causal top-left            yes   yes   yes   yes    yes               no
-    causal bottom-right        yes   yes   no    yes    yes               yes
-    Nq != Nk                   yes   yes   yes   yes    yes               yes
-    scale of 0 or below        yes   yes   no    yes    yes               yes
-    rows without any key       yes   yes   no    yes    yes               yes
-    Hq a multiple of Hkv       yes   yes   yes   yes    yes               yes
-    D > 256                    no    no    yes   yes    no                no
-    key_lengths                no    yes   no    yes    no                no
-    dropout                    no    yes   no    yes    no                no
-    return_lse                 yes   yes   no    yes    yes               yes
-    gradients                  yes   yes   yes   yes    yes               no
-    gradient through lse       yes   yes   no    yes    yes               no
-    gradient of gradients      no    no    -     yes    no                no
-    forward-mode derivative    no    no    -     yes    no                no
-    without Triton             no    no    yes   yes    no                yes
-    CPU tensors                yes   yes   yes   yes    yes               yes
-    CUDA tensors               yes   yes   yes   yes    yes               yes
+    feature                    fa1   fa2   fa3   sdpa  naive  attention_varlen  decode_attention
+    causal top-left            yes   yes   yes   yes   yes    yes               no
+    causal bottom-right        yes   yes   yes   no    yes    yes               yes
+    Nq != Nk                   yes   yes   yes   yes   yes    yes               yes
+    scale of 0 or below        yes   yes   yes   no    yes    yes               yes
+    rows without any key       yes   yes   yes   no    yes    yes               yes
+    Hq a multiple of Hkv       yes   yes   yes   yes   yes    yes               yes
+    D > 256                    no    no    no    yes   yes    no                no
+    key_lengths                no    yes   no    no    yes    no                no
+    dropout                    no    yes   no    no    yes    no                no
+    return_lse                 yes   yes   yes   no    yes    yes               yes
+    gradients                  yes   yes   yes   yes   yes    yes               no
+    gradient through lse       yes   yes   yes   no    yes    yes               no
+    gradient of gradients      no    no    no    -     yes    no                no
+    forward-mode derivative    no    no    no    -     yes    no                no
+    without Triton             no    no    no    yes   yes    no                yes
+    CPU tensors                yes   yes   no    yes   yes    yes               yes
+    CUDA tensors               yes   yes   yes   yes   yes    yes               yes
 
 A "no" raises (NotImplementedError, ValueError, TypeError or, for gradients and Triton, RuntimeError). "-" is
 up to PyTorch. attention_varlen has a length for each sequence anyway, decode_attention has cache_lengths; its
-tokens are the last ones, so its mask is always "bottom-right". fa3, for Hopper, is not there yet: it raises
-for every call. "auto" takes fa2 for CUDA tensors of sm_80 and later with D up to 256; everywhere else sdpa,
-or naive for what sdpa lacks. Only a backend that is named is interpreted: fa1 and fa2 on CPU tensors.
+tokens are the last ones, so its mask is always "bottom-right". fa3 is for Hopper GPUs (sm_90) and 16-bit
+tensors with D a multiple of 8 that TMA can move; its gradients are fa2's. It is simulated and compiled, but
+has never run on a GPU, and so "auto" does not take it yet (AUTO_TAKES_FA3). "auto" takes fa2 for CUDA
+tensors of sm_80 and later with D up to 256; everywhere else sdpa, or naive for what sdpa lacks. Only a
+backend that is named is interpreted: fa1 and fa2 on CPU tensors.
 
 A backend is a function (q, k, v, call) -> (o, lse), where lse may be None if the call does not ask for it.
 """
@@ -52,6 +54,11 @@ from flashlab.philox import dropout_mask
 BACKENDS = ("auto", "fa1", "fa2", "fa3", "sdpa", "naive")
 MAX_HEAD_DIM = 256  # of the kernels
 
+# Whether "auto" takes fa3 where it supports the call. False as long as fa3 has not run on a GPU: before, on
+# an H100 or H200, `python -m flashlab.bench hopper` must find every variant right, and fa3 (step 5) at least
+# as fast as fa2 in every cell.
+AUTO_TAKES_FA3 = False
+
 
 class Call(NamedTuple):
     """What is asked for, after the checks: causal is None, "top-left" or "bottom-right"."""
@@ -77,9 +84,10 @@ def attention(
     scale: any number, default 1/sqrt(D).
     key_lengths: integers [B]; keys from there on are padding, and "bottom-right" is aligned to them.
     dropout_p, seed: the share of weights that is dropped; an int or int64 tensor that repeats the choice.
-    backend: "auto"; "fa2" or "fa1", our kernels (CPU tensors interpreted, CUDA tensors compiled); "sdpa",
-    PyTorch's; "naive", the whole score matrix in fp32. "auto" is "fa2" on NVIDIA GPUs of sm_80 and later,
-    else "sdpa", or "naive" for what that lacks. The table in flashlab.ops says what each of them does.
+    backend: "auto"; "fa2" or "fa1", our kernels (CPU tensors interpreted, CUDA tensors compiled); "fa3", our
+    kernel for Hopper; "sdpa", PyTorch's; "naive", the whole score matrix in fp32. "auto" is "fa2" on NVIDIA
+    GPUs of sm_80 and later, else "sdpa", or "naive" for what that lacks. The table in flashlab.ops says what
+    each of them does.
 
     A row that sees no key gives o = 0 and lse = -inf. A nan in V also reaches rows that do not see it but
     share a tile with one that does.
@@ -105,12 +113,14 @@ def attention(
         check_seed(seed, q.device) if dropout_p else None,
         return_lse,
     )
-    o, lse = RUN[choose(q, k, call) if backend == "auto" else backend](q, k, v, call)
+    o, lse = RUN[choose(q, k, call, v) if backend == "auto" else backend](q, k, v, call)
     return (o, lse) if return_lse else o
 
 
-def choose(q, k, call):
+def choose(q, k, call, v=None):
     """The backend that "auto" stands for. Never the interpreter: that is for learning, not for speed."""
+    if AUTO_TAKES_FA3 and v is not None and fa3_lacks(q, k, v, call) is None:
+        return "fa3"
     if q.device.type == "cuda" and q.shape[-1] <= MAX_HEAD_DIM:
         if torch.cuda.get_device_capability(q.device) >= (8, 0):
             return "fa2"
@@ -196,8 +206,35 @@ def check_head_dim(q):
         )
 
 
-def run_missing(q, k, v, call):
-    raise NotImplementedError("backend 'fa3' is not written yet: use 'fa2', 'sdpa' or 'naive'")
+def run_fa3(q, k, v, call):
+    from flashlab import library
+
+    lacks = fa3_lacks(q, k, v, call)
+    if lacks:
+        raise NotImplementedError(f"backend 'fa3' {lacks}: use 'fa2', 'sdpa' or 'naive'")
+    library.refuse_tangents(q, k, v)
+    return library.run_fa3(q, k, v, call.causal or "", call.scale)
 
 
-RUN = {"fa1": run_fa1, "fa2": run_fa2, "fa3": run_missing, "sdpa": run_sdpa, "naive": run_naive}
+def fa3_lacks(q, k, v, call):
+    """Why backend "fa3" does not do a call, as the end of a sentence; None if it does."""
+    if q.device.type != "cuda" or torch.cuda.get_device_capability(q.device) != (9, 0):
+        where = torch.cuda.get_device_name(q.device) if q.device.type == "cuda" else f"the {q.device.type}"
+        return f"runs on Hopper GPUs only (sm_90: H100, H200), these tensors are on {where}"
+    for given, name in ((call.key_lengths is not None, "key_lengths"), (call.dropout_p, "dropout")):
+        if given:
+            return f"has no {name}"
+    from flashlab import library
+
+    if library.is_traced(q):  # a traced tensor has no address: the kernel's call looks at it
+        return None
+    from flashlab.kernels import require_triton
+
+    require_triton()
+    from flashlab.kernels import hopper_host
+
+    lacks = hopper_host.lacks(q, k, v)
+    return lacks and f"has no {lacks}"
+
+
+RUN = {"fa1": run_fa1, "fa2": run_fa2, "fa3": run_fa3, "sdpa": run_sdpa, "naive": run_naive}

@@ -58,9 +58,12 @@ def lacks(q, k, v):
         return f"head dim {dim}: it has multiples of 8 up to 256 (TMA moves 16 bytes at least)"
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.numel() and launch.describe(x, ROWS) is None:
+            how = f"strides {tuple(x.stride())}"
+            if x.data_ptr() % 16:
+                how = f"an address of {x.data_ptr() % 16} modulo 16 bytes"
             return (
-                f"{name} with strides {tuple(x.stride())} at address {x.data_ptr()}: TMA wants its columns "
-                f"side by side, nothing expanded, and steps of 16 bytes ({name}.contiguous() has that)"
+                f"{name} with {how}: TMA wants columns side by side, nothing expanded, and an address and "
+                f"steps that are multiples of 16 bytes (a contiguous copy of {name} has that)"
             )
     return None
 
@@ -75,7 +78,7 @@ def forward(q, k, v, *, causal=None, scale, step=5, config=None):
     """
     missing = lacks(q, k, v)
     if missing:
-        raise NotImplementedError(f"the Hopper kernels have no {missing}")
+        raise NotImplementedError(f"backend 'fa3' has no {missing}")
     (batch, heads, num_queries, dim), kv_heads = q.shape, k.shape[1]
     o = torch.empty_like(q)
     lse = torch.empty((batch, heads, num_queries), dtype=torch.float32, device=q.device)

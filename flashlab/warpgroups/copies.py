@@ -39,7 +39,7 @@ class Descriptor:
         """The block at `coords`, 0 where it lies outside of the tensor."""
         block = np.zeros(self.block_shape, np.float32)
         inner, outer = self._clip(coords)
-        block[inner] = self.tensor[outer].float().numpy()
+        block[inner] = self.tensor[outer].detach().float().numpy()
         return block
 
     def write(self, coords, block):
