@@ -50,7 +50,7 @@ def time_chart(group, records):
             at, source = {}, "beaten"
         for i, name in enumerate(("bytes", "flops") if at else ()):
             extra.append((t(f"report.floor.{name}"), {n: both[i] for n, both in at.items()}))
-    return _chart(group, "ms", "time", extra, lambda v: f"{svg.number(v)} ms", floor_source=source)
+    return _chart(group, "ms", "time", extra, svg.number, floor_source=source)
 
 
 def memory_chart(group, metric):
@@ -67,13 +67,14 @@ def ratio_chart(measurements, group):
     pairs = [c for c in pairs if c.flash[0].row["peer"] == pairs[0].flash[0].row["peer"]]
     if not pairs:
         return None
+    flash = pairs[0].flash[0].row["peer"]
     names = [peer(side[0].row["peer"]) for side in (pairs[0].standard, pairs[0].flash)]
     caption = t("report.chart.ratio", standard=names[0], flash=names[1], case=_case(group))
     points = tuple((c.flash[0].row["N"], c.ratio, None, None) for c in pairs)
     rows = tuple((str(c.flash[0].row["N"]), _says(c), ", ".join(c.ids)) for c in pairs)
     table = Table(caption, (t("report.table.n"), t("report.table.ratio"), t("report.table.ids")), rows)
     drawn = svg.chart(
-        [svg.Line(names[1], points, "s0")], caption, t("report.axis.n"), t("report.axis.ratio"),
+        [svg.Line(names[1], points, looks([flash])[flash])], caption, t("report.axis.n"), t("report.axis.ratio"),
         lambda v: f"{svg.number(v)}×", mark=1.0,
     )  # fmt: skip
     return Chart(drawn, caption, table)
