@@ -74,7 +74,8 @@ def ratio_chart(measurements, group):
     rows = tuple((str(c.flash[0].row["N"]), _says(c), ", ".join(c.ids)) for c in pairs)
     table = Table(caption, (t("report.table.n"), t("report.table.ratio"), t("report.table.ids")), rows)
     drawn = svg.chart(
-        [svg.Line(names[1], points, looks([flash])[flash])], caption, t("report.axis.n"), t("report.axis.ratio"),
+        [svg.Line(names[1], points, looks([flash])[flash])],
+        caption, t("report.axis.n"), t("report.axis.ratio"),
         lambda v: f"{svg.number(v)}×", mark=1.0,
     )  # fmt: skip
     return Chart(drawn, caption, table)
