@@ -33,6 +33,21 @@ def test_a_misconception_is_heard_only_where_one_sentence_holds_all_its_terms(qu
 
 
 @pytest.mark.parametrize(
+    ("said", "is_heard"),
+    [
+        ("GQA shrinks it.", True),
+        ("Not exactly: GQA shrinks it, the mask never does.", True),
+        ("GQA never shrinks it.", False),
+        ("GQA shrinks it is folklore.", False),
+        ('On the card stands "GQA shrinks it".', False),
+        ("Whoever says “GQA shrinks it” forgot the query heads.", False),
+    ],
+)
+def test_what_is_denied_or_quoted_is_not_heard_and_a_no_elsewhere_changes_nothing(question, said, is_heard):
+    assert bool(marking.asserted(question, said)) is is_heard
+
+
+@pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("l <= 1", "l≤1"),

@@ -10,9 +10,10 @@ WEIGHT = {"must": 3, "strong": 1, "bonus": 0}
 
 _SAME = str.maketrans("（）［］，：；＝＋－／０１２３４５６７８９’×·∗\u00a0", "()[],:;=+-/0123456789'*** ")
 _NEGATION = re.compile(
-    r"\b(?:not|never|no|nor|neither|without|instead|rather|wrong|myth|mistake|false|unlike|cannot)\b|n't"
-    "|[不没非未错别勿]|而是|误解|谣"
+    r"\b(?:not|never|no|nor|neither|without|instead|rather|wrong|myth|mistake|false|unlike|cannot|reversed|folklore|opposite)\b|n't"
+    "|other way round|interview card|[不没非未错别勿]|而是|误解|谣|反了|相反|流传"
 )
+_HIT = "\0"  # in the place of a term that was found
 _SPELT = {"<=": "≤", ">=": "≥", "alpha": "α", "m'": "m′"}
 
 
@@ -37,8 +38,9 @@ def found(question, text):
 
 def asserted(question, text):
     """The misconceptions that `text` seems to state: all terms of one in one sentence, and no negation
-    beside them ("not divided in every step" is right).
+    in the same clause ("not divided in every step" is right). What stands in quotes is not stated.
     """
+    text = re.sub(r"“[^”]*”|「[^」]*」|\"[^\"]*\"", " ", text)
     sentences = [plain(part) for part in re.split(r"(?<!\d)\.|\.(?!\d)|[;!?。；！？\n]", text)]
     return [m for m in question.misconceptions if any(_states(m.terms, said) for said in sentences)]
 
@@ -47,8 +49,9 @@ def _states(terms, said):
     if not _all_hit(terms, said):
         return False
     for term in sorted((plain(term) for group in terms for term in group), key=len, reverse=True):
-        said = said.replace(term, " ")
-    return _NEGATION.search(said) is None
+        said = said.replace(term, _HIT)
+    clauses = (clause for clause in re.split("[:,、]", said) if _HIT in clause)
+    return not any(_NEGATION.search(clause) for clause in clauses)
 
 
 def _all_hit(terms, said):
