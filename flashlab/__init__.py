@@ -28,8 +28,9 @@ _HOME = {
     "TilePlayer": "widgets",
 }
 _MODULES = (
-    "bench checks data dispatch doctor errors figures gpus interpreter kernels layouts learn memory needs "
-    "online_softmax ops problem progress quiz reference schedule testing text tiled trace varlen widgets"
+    "bench checks data dispatch doctor errors figures gpus integrations interpreter kernels layouts learn "
+    "memory needs nn online_softmax ops problem progress quiz reference schedule testing text tiled trace "
+    "train varlen widgets"
 ).split()
 
 __all__ = sorted(_HOME)

@@ -1,4 +1,7 @@
-"""The inputs of the course: a tiny example that fits a screen, and the real Q, K, V of one sentence."""
+"""The inputs of the course: a tiny example that fits a screen, and the real Q, K, V of one sentence.
+
+kitchen.txt, which flashlab.train reads, was written for flashlab and is under its MIT licence.
+"""
 
 from pathlib import Path
 
