@@ -148,7 +148,10 @@ def test_the_same_seed_gives_the_same_run():
 
 
 @gluon.jit
-def copy_kernel(x_desc, y_desc, ROWS: gl.constexpr, D: gl.constexpr, WAIT: gl.constexpr, FENCE: gl.constexpr):
+def copy_kernel(
+    x_desc, y_desc, ROWS: gl.constexpr, D: gl.constexpr,
+    WAIT: gl.constexpr, FENCE: gl.constexpr, DRAIN: gl.constexpr,
+):  # fmt: skip
     tile = gl.allocate_shared_memory(x_desc.dtype, [ROWS, D], x_desc.layout)
     there = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(there, count=1)
@@ -162,14 +165,15 @@ def copy_kernel(x_desc, y_desc, ROWS: gl.constexpr, D: gl.constexpr, WAIT: gl.co
     if FENCE:
         fence_async_shared()
     tma_store(y_desc, [first, 0], tile)
-    tma.store_wait(0)
+    if DRAIN:
+        tma.store_wait(0)
 
 
-def copy(wait=True, fence=True, rows=100):
+def copy(wait=True, fence=True, drain=True, rows=100):
     x = torch.arange(rows * 64).reshape(rows, 64).to(torch.float16) / 64
     y = torch.zeros_like(x)
     args = descriptor(x, [64, 64]), descriptor(y, [64, 64])
-    copy_kernel[(math.ceil(rows / 64),)](*args, 64, 64, wait, fence)
+    copy_kernel[(math.ceil(rows / 64),)](*args, 64, 64, wait, fence, drain)
     assert (y == x + x).all()
 
 
@@ -190,8 +194,15 @@ def test_a_missing_fence_is_named():
         copy(fence=False)
 
 
+def test_a_program_that_ends_while_its_store_reads_is_found():
+    with pytest.raises(faults.NotWaitedFor, match="ends while the TMA store to y tile 0"), simulated():
+        copy(drain=False)
+
+
 @gluon.jit
-def matmul_kernel(a_desc, b_desc, out_ptr, N: gl.constexpr, EARLY: gl.constexpr, SPILL: gl.constexpr):
+def matmul_kernel(
+    a_desc, b_desc, out_ptr, N: gl.constexpr, EARLY: gl.constexpr, SPILL: gl.constexpr, MORE: gl.constexpr
+):
     a = gl.allocate_shared_memory(a_desc.dtype, [64, N], a_desc.layout)
     b = gl.allocate_shared_memory(b_desc.dtype, [N, N], b_desc.layout)
     there = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
@@ -208,15 +219,17 @@ def matmul_kernel(a_desc, b_desc, out_ptr, N: gl.constexpr, EARLY: gl.constexpr,
     if SPILL:
         tma_load(b_desc, [0, 0], there, b)
     acc = warpgroup_mma_wait(0, deps=(acc,))
+    if MORE:
+        warpgroup_mma(a, b, acc, is_async=True)
     rows = gl.arange(0, 64, gl.SliceLayout(1, LAYOUT))[:, None]
     gl.store(out_ptr + rows * N + gl.arange(0, N, gl.SliceLayout(0, LAYOUT))[None, :], acc)
 
 
-def matmul(early=False, spill=False, short=0):
+def matmul(early=False, spill=False, more=False, short=0):
     torch.manual_seed(0)
     a, b = torch.randn(64, 64).half(), torch.randn(64, 64).half()
     out = torch.zeros(64 * 64 - short)
-    matmul_kernel[(1,)](descriptor(a, [64, 64]), descriptor(b, [64, 64]), out, 64, early, spill)
+    matmul_kernel[(1,)](descriptor(a, [64, 64]), descriptor(b, [64, 64]), out, 64, early, spill, more)
     np.testing.assert_allclose(out.view(64, 64), 2 * a.float() @ b.float(), rtol=1e-5, atol=1e-4)
 
 
@@ -227,6 +240,11 @@ def test_chained_wgmma_in_flight_add_up():
 def test_an_accumulator_is_poison_until_it_is_waited_for():
     with pytest.raises(faults.NotWaitedFor, match="uses the result of the wgmma with b tile 0"), simulated():
         matmul(early=True)
+
+
+def test_a_program_that_ends_with_a_wgmma_in_flight_is_found():
+    with pytest.raises(faults.NotWaitedFor, match="ends while the wgmma with b tile 0"), simulated():
+        matmul(more=True)
 
 
 def test_a_copy_onto_what_a_wgmma_reads_is_found_at_once():

@@ -8,7 +8,9 @@ torch = pytest.importorskip("torch")
 from test_warpgroups import STEPS, forward  # noqa: E402
 
 from flashlab import gpus  # noqa: E402
-from flashlab.warpgroups import Costs, Event, Log, simulated  # noqa: E402
+from flashlab.kernels import hopper_host  # noqa: E402
+from flashlab.problem import Problem  # noqa: E402
+from flashlab.warpgroups import Costs, Event, Log, simulate, simulated  # noqa: E402
 from flashlab.warpgroups.timing import UNITS  # noqa: E402
 
 
@@ -107,3 +109,32 @@ def test_events_that_continue_each_other_become_one():
     for start in (0, 5):
         log.add(Event("consume 0", "exp", "exp2", ("k", 0), start, start + 5))
     assert log == [("consume 0", "exp", "exp2", ("k", 0), 0, 10)]
+
+
+def test_an_sm_runs_its_programs_one_after_another():
+    """140 heads of one query block each on 132 SMs: the first SM runs program 0 and program 132."""
+    problem = Problem(Hq=140, Nq=1, Nk=64)
+    one, both = (simulate(3, problem, programs=n) for n in (1, 9))
+    assert both.end == pytest.approx(2 * one.end)
+    assert both.busy("tensor") == pytest.approx(one.busy("tensor"))
+    assert both.seconds() == pytest.approx(both.end / 1.83e9)
+
+
+def test_a_persistent_program_starts_its_next_block_while_the_last_one_is_written():
+    problem = Problem(Hq=140, Nq=1, Nk=64)
+    apart, together = (simulate(step, problem, programs=9) for step in (4, 5))
+    stored = min(e.end for e in together if e.op == "store" and e.unit == "copy")
+    second = [e.start for e in together if e.op == "load" and e.tile == ("k", 0)][1]
+    assert second < stored
+    assert together.end < apart.end
+
+
+def test_a_function_of_ones_own_can_be_simulated_and_an_unknown_step_cannot():
+    def attention(q, k, v, *, causal, scale):
+        assert (causal, scale, q.dtype) == ("top-left", 0.5, torch.bfloat16)
+        hopper_host.forward(q, k, v, causal=causal, scale=scale, step=1)
+
+    problem = Problem(Nq=64, causal=True, scale=0.5, dtype="bfloat16")
+    assert simulate(attention, problem).busy("tensor") > 0
+    with pytest.raises(ValueError, match="step=6"):
+        simulate(6, problem)

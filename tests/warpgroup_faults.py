@@ -203,7 +203,7 @@ FAULTS = [
     ),
     Fault(
         "step 1 overwrites V while it is still multiplied", "_first",
-        "    return row_max, row_sum, warpgroup_mma_wait(0, deps=(acc,))\n", "    return row_max, row_sum, acc\n",
+        "return row_max, row_sum, warpgroup_mma_wait(0, deps=(acc,))", "return row_max, row_sum, acc",
         "NotWaitedFor Overwritten", ("the wgmma with",), None,
     ),
 ]  # fmt: skip

@@ -7,12 +7,11 @@ works for the unmodified kernel, in a normal process. Inside it, launches of @gl
 are simulated; nothing else of Triton is changed, and that is put back.
 """
 
+import functools
 import itertools
 import threading
 
 from flashlab.warpgroups.machine import SCHEDULES, Machine
-
-FIRST = (0, 0, 0)  # the number of a launch's first program
 
 _entering = threading.RLock()  # one simulation at a time
 
@@ -109,21 +108,32 @@ def check(launch, schedules=SCHEDULES):
             launch()
 
 
-def simulate(attention, problem, gpu="H200", program=FIRST):
-    """The `timing.Log` of one program of attention(q, k, v, causal=, scale=), which launches one kernel.
+def simulate(kernel, problem, gpu="H200", programs=1):
+    """The `timing.Log` of what one SM does in the forward pass of a `problem.Problem`: a model of time.
 
-    q, k, v are CPU tensors for the `flashlab.problem.Problem`. Times are a model: see `timing`. Raises
-    ValueError if the launch has no such program.
+    `kernel` is a step, 1 to 5, of the Hopper kernels, or a function (q, k, v, *, causal, scale) of CPU
+    tensors that launches one Gluon kernel; causal is None, "top-left" or "bottom-right". The SM runs the
+    first `programs` of programs 0, S, 2 S ... of the launch on S SMs, as far as there are so many, one after
+    another. Raises ValueError for what the kernel or `timing.Costs` does not know, and a `faults.KernelFault`
+    for a kernel that is wrong.
     """
     import torch
 
+    from flashlab import gpus
     from flashlab.problem import make_inputs
-    from flashlab.warpgroups.timing import Costs
+    from flashlab.warpgroups.timing import Costs, Log
 
-    dtype = getattr(torch, problem.dtype)
-    q, k, v = (torch.from_numpy(x).to(dtype) for x in make_inputs(problem))
-    with simulated("time", Costs.of(gpu, problem.dtype), [program]) as simulation:
-        attention(q, k, v, causal=problem.causal, scale=problem.scale)
-    if program not in simulation.logs:
-        raise ValueError(f"expected the number of a program of the launch, got {program}")
-    return simulation.logs[program]
+    if isinstance(kernel, int):
+        from flashlab.kernels.hopper_host import forward
+
+        kernel = functools.partial(forward, step=kernel)
+    q, k, v = (torch.from_numpy(x).to(getattr(torch, problem.dtype)) for x in make_inputs(problem))
+    causal = {False: None, True: "top-left"}.get(problem.causal, problem.causal)
+    numbers = [(i * gpus.get(gpu).sms, 0, 0) for i in range(programs)]
+    with simulated("time", Costs.of(gpu, problem.dtype), numbers) as simulation:
+        kernel(q, k, v, causal=causal, scale=problem.scale)
+    log = Log(clock_ghz=gpus.get(gpu).clock_ghz)
+    for one in simulation.logs.values():
+        start = log.end
+        log.extend(e._replace(start=e.start + start, end=e.end + start) for e in one)
+    return log

@@ -12,9 +12,11 @@ warpgroups share it: exp, fp32 and shared in turns of about 128 clocks, copies a
 - shared: ordinary loads and stores of shared memory, 128 bytes a clock (32 banks of 4).
 
 Left out: address and loop arithmetic, register shuffles, barriers and fences themselves, the issue of
-instructions, bank conflicts, registers read by wgmma, power. Inside a warpgroup exp and fp32 follow one
-another; a GPU overlaps some of that. So a simulated time is a lower bound where one unit is busy throughout,
-and a picture of who waits for whom everywhere else; it is not a measurement.
+instructions, bank conflicts, registers read by wgmma, power, and other programs: the SM has one at a time (of
+step 1, which has one warpgroup and 80 KB at D 128, a GPU would run two). Inside a warpgroup exp and fp32
+follow one another; a GPU overlaps some of that. So a simulated time is a picture of who waits for whom, and
+what share of its time a unit works is what the order of the kernel allows; it is not a measurement, and no
+TFLOP/s should be made of it.
 """
 
 from dataclasses import dataclass
