@@ -33,7 +33,8 @@ SHARED_MEMORY = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024,
 
 class Report(NamedTuple):
     """What the machine code of one kernel says. `spills`: instructions that store registers to memory;
-    `counts`: how often each instruction occurs, by the first part of its name (HGMMA, MUFU, FFMA ...).
+    `counts`: how often each instruction occurs, by the first part of its name (HGMMA, MUFU, FFMA ...), and
+    "overlapped" (see there).
     """
 
     kernel: str
@@ -72,6 +73,7 @@ def compile_kernel(kernel, args, options, arch):
         file.flush()
         usage, sass = tool("cuobjdump", "-res-usage", file.name), tool("nvdisasm", "-c", file.name)
     counts = instructions(sass)
+    counts["overlapped"] = overlapped(sass)
     registers = read_number(r"REG:(\d+)", usage, "registers")
     shared = binary.metadata.shared
     stages = options["num_stages"]
@@ -84,6 +86,21 @@ def instructions(sass):
     if not counts["EXIT"]:
         raise RuntimeError("the gate cannot read the machine code: no EXIT in what nvdisasm wrote")
     return counts
+
+
+def overlapped(sass):
+    """How many exp2 of a listing stand between the start of a wgmma and the wait for it (Hopper)."""
+    found, in_flight = 0, 0
+    for word, left in re.findall(
+        r"(WARPGROUP\.ARRIVE|WARPGROUP\.DEPBAR\.LE|MUFU\.EX2)(?: gsb0, (\w+))?", sass
+    ):
+        if word == "WARPGROUP.ARRIVE":
+            in_flight += 1
+        elif word == "MUFU.EX2":
+            found += in_flight > 0
+        else:
+            in_flight = min(in_flight, int(left or "0", 16))
+    return found
 
 
 def read_number(pattern, text, what):
