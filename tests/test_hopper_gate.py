@@ -1,4 +1,4 @@
-"""The Hopper kernels as machine code, compiled without a GPU. FLASHLAB_GATE=all takes every step and format."""
+"""The Hopper kernels as machine code, compiled without a GPU. FLASHLAB_GATE=all takes every step and dim."""
 
 import os
 
