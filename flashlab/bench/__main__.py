@@ -1,17 +1,23 @@
 """`flashlab bench SUITE --out results.json` = `python -m flashlab.bench SUITE ...`: measure, show progress,
-keep what was measured when stopped with Ctrl-C.
+keep what was measured when stopped with Ctrl-C. `flashlab bench session --out FOLDER`: everything that a GPU
+should be asked, in one command (flashlab/bench/session.py).
 """
 
 import argparse
 import json
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
+from flashlab.bench import session
 from flashlab.bench.progress import Bar
 from flashlab.bench.provenance import provenance
 
 STOPPED = 130  # the exit status of a program that Ctrl-C stopped
+EVERY_S = 2.0  # how often what is there so far is written
+OPTIONS = ("dtypes", "dims", "lengths", "causal", "peers", "directions")
 
 
 def main(argv=None):
@@ -21,6 +27,11 @@ def main(argv=None):
 
 def run(args):
     """Run the suite of parsed arguments; returns the exit status."""
+    if args.suite == "session":
+        extra = [f"--{name}" for name in OPTIONS if getattr(args, name)]
+        return fail(f"a session takes no {extra[0]}") if extra else session.run(args, SUITES)
+    if args.suites or args.minutes is not None:
+        return fail("--suites and --minutes belong to flashlab bench session")
     if args.out and not args.out.absolute().parent.is_dir():
         return fail(f"there is no folder {args.out.parent} to write {args.out.name} into")
     import torch
@@ -36,10 +47,13 @@ def run(args):
     except ValueError as problem:  # a name or a size that cannot be
         return fail(str(problem))
     try:
-        measure(plan, result, command(args))
+        measure(plan, result, command(args), args.out)
     except KeyboardInterrupt:
         result["stopped"] = True
         print(f"stopped: {len(result['rows'])} measurements kept", flush=True)
+    except BaseException:
+        result["stopped"] = True
+        raise
     finally:  # also when something breaks: what was measured is kept
         if args.out:
             write(args.out, result)
@@ -47,17 +61,20 @@ def run(args):
     return STOPPED if result.get("stopped") else 0
 
 
-def measure(plan, result, command):
-    """Fill a result, row by row, so that what is there stays there."""
+def measure(plan, result, command, out=None):
+    """Fill a result, row by row, so that what is there stays there: in `out`, too, as a stopped one."""
     result["provenance"] = provenance(command)
     result |= plan.get("about", {})
     for sentence in result.get("absent", {}).values():
         print(sentence)
-    bar = Bar(plan.get("total"))
+    bar, written = Bar(plan.get("total")), -EVERY_S
     try:
         for row in plan["rows"](bar.say):
             result["rows"].append(row)
             bar.step()
+            if out and time.monotonic() - written > EVERY_S:
+                write(out, result | {"stopped": True})
+                written = time.monotonic()
     finally:
         bar.clear()
 
@@ -65,7 +82,7 @@ def measure(plan, result, command):
 def command(args):
     """The command that does the same again, without where its result was put."""
     words = ["python -m flashlab.bench", args.suite, *(["--quick"] if args.quick else [])]
-    for name in ("dtypes", "dims", "lengths", "causal", "peers", "directions"):
+    for name in OPTIONS:
         values = getattr(args, name)
         words += [f"--{name}", *map(str, values)] if values else []
     return " ".join(words)
@@ -208,8 +225,10 @@ def add_arguments(p):
     """The arguments, for `flashlab bench` and for `python -m flashlab.bench`."""
     p.formatter_class = argparse.RawDescriptionHelpFormatter
     p.epilog = "suites:\n" + "\n".join(f"  {name:10} {plan.__doc__}" for name, plan in SUITES.items())
-    p.add_argument("suite", choices=SUITES, metavar="SUITE", help=", ".join(SUITES))
-    p.add_argument("--out", type=Path, metavar="FILE", help="JSON for the results and where they come from")
+    p.epilog += "\n  session    all that a GPU should be asked, into a folder"
+    names = [*SUITES, "session"]
+    p.add_argument("suite", choices=names, metavar="SUITE", help=", ".join(names))
+    p.add_argument("--out", type=Path, metavar="FILE", help="JSON for the results (session: a folder)")
     p.add_argument("--quick", action="store_true", help="less of it (cpu, kernels, dispatch)")
     p.add_argument("--dtypes", nargs="+", choices=["float16", "bfloat16", "float32"])
     p.add_argument("--dims", nargs="+", type=int, metavar="D", help="head dimensions")
@@ -217,6 +236,9 @@ def add_arguments(p):
     p.add_argument("--causal", nargs="+", choices=["no", "yes"])
     p.add_argument("--peers", nargs="+", metavar="PEER", help="an unknown one lists those that there are")
     p.add_argument("--directions", nargs="+", help="forward, backward (tune: forward, dkdv, dq)")
+    of_session = p.add_argument_group("session", "each step in a process of its own, the rest goes on")
+    of_session.add_argument("--suites", nargs="+", metavar="STEP", help=", ".join(session.STEPS))
+    of_session.add_argument("--minutes", type=float, help=f"for all steps together ({session.MINUTES})")
 
 
 def parser():
@@ -227,4 +249,5 @@ def parser():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to stop: as Ctrl-C
     sys.exit(main())
