@@ -209,11 +209,11 @@ def test_greedy_generation_gives_the_same_tokens_through_decode_attention(paddin
     mask = None if padding == "none" else MASKS[padding][batch]
     how = dict(attention_mask=mask, max_new_tokens=3, do_sample=False, cache_implementation=cache)
     tables = []
-    for name in ("flashlab", KERNELS):
+    for name in (*FAST, KERNELS):
         want, got = (llama(a, 1, 2, 1).eval().generate(tokens()[batch], **how) for a in ("sdpa", name))
         assert torch.equal(want, got) and got.shape == (2, 10)
         tables = [kwargs.get("block_table") for _, kwargs in calls]
-    assert len(tables) == 2  # one layer, all tokens but the first; none where PyTorch computes ("flashlab")
+    assert len(tables) == 2  # one layer, all tokens but the first; none where PyTorch computes
     assert all((table is None) == (padding == "none") for table in tables)
 
 
