@@ -55,7 +55,17 @@ def test_units_work_for_as_long_as_the_problem_asks(logs, order):
     loads, store = 2 * (rows + 2 * 1024) * 128, 2 * rows * 128
     assert clocks["copy"] == pytest.approx(costs.clocks("copy", loads + store))
     scores, factors = rows * 1024, rows * (1024 // 128 + 2)
-    assert scores <= clocks["exp"] * costs.exps <= scores + factors
+    assert clocks["exp"] * costs.exps == pytest.approx(scores + factors)
+
+
+def test_a_score_costs_five_fp32_operations_where_nothing_is_masked(logs):
+    """Maximum, one fused multiply-add, sum, rounding of P; and O, as wide as the tile, is rescaled."""
+    log, costs = logs["one_by_one"], Costs.of("H200")
+    scores, output, rows = 128 * 1024, 128 * 128, 128 * 8
+    clocks = log.busy("fp32") * log.end
+    assert (
+        5 * scores < clocks * costs.fp32 < 5 * scores + 3 * output + 12 * rows
+    )  # O: divided, masked, rounded
 
 
 def test_a_partition_waits_or_works_but_never_both(logs):

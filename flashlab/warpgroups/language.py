@@ -221,7 +221,7 @@ def sum_(input, axis=None, **how):
 
 
 def _reduce(function, x, axis):
-    here().work("fp32", x.data.size, "fp32", x.tile)
+    here().work("fp32", x.settle().data.size, "fp32", x.tile)
     return Tile(function(x.data, axis=axis), x.dtype, x.tile)
 
 

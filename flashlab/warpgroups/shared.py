@@ -174,6 +174,7 @@ class View:
         access = self.access("threads", "the store", writes=True, tile=value.tile, fenced=False)
         me.unfenced.append(access)
         me.known |= access.bit
+        value.settle()
         self.data[...] = round_to(np.broadcast_to(value.data, self.data.shape), self.dtype)
         me.work("shared", self.nbytes, "store", value.tile)
 

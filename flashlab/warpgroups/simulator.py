@@ -11,6 +11,7 @@ import functools
 import itertools
 import threading
 
+from flashlab.kernels import require_triton
 from flashlab.warpgroups.machine import SCHEDULES, Machine
 
 _entering = threading.RLock()  # one simulation at a time
@@ -21,7 +22,8 @@ class simulated:
 
     `programs`: the program numbers to run, e.g. [(0, 0, 0)]; None: all. `logs` maps the number of each
     program that ran to its `timing.Log` (of the last launch). A launch raises a `faults.KernelFault` for a
-    mistake in how the partitions wait for each other, with the program's number in front.
+    mistake in how the partitions wait for each other, with the program's number in front. Raises RuntimeError
+    without Triton.
     """
 
     def __init__(self, schedule="time", costs=None, programs=None):
@@ -29,6 +31,7 @@ class simulated:
         self.schedule, self.costs, self.programs, self.logs = schedule, costs, programs, {}
 
     def __enter__(self):
+        require_triton()
         from triton.experimental.gluon._runtime import GluonJITFunction
 
         _entering.acquire()

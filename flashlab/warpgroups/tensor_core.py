@@ -64,6 +64,9 @@ def warpgroup_mma(a, b, acc, *, use_acc=True, precision=None, max_num_imprecise_
     me.machine.meet_in_time()
     if isinstance(a, Wgmma):
         raise too_early(a)
+    for x in (a, acc):
+        if isinstance(x, Tile):
+            x.settle()
     me.wgmmas.append(Wgmma(a, b, acc, use_acc))
     return me.wgmmas[-1] if is_async else warpgroup_mma_wait(0, (me.wgmmas[-1],))
 

@@ -52,6 +52,13 @@ class Tile:
         shape = shape[0] if isinstance(shape[0], tuple | list) else shape
         return Tile(self.data.reshape([int(n) for n in shape]), self.dtype, self.tile)
 
+    def settle(self):
+        """A product that no addition takes up is work of its own; returns the tile."""
+        if self.product:
+            self.product = False
+            here().work("fp32", self.data.size, "fp32", self.tile)
+        return self
+
     def __neg__(self):
         return work_on("fp32", "fp32", np.negative, self)
 
@@ -68,15 +75,16 @@ def work_on(unit, op, function, *operands, dtype=None):
     """function(*operands) on tiles and numbers, elementwise, as work of `unit`."""
     tiles = [x for x in operands if isinstance(x, Tile)]
     data = function(*(x.data if isinstance(x, Tile) else x for x in operands))
-    fuses = function in (np.add, np.subtract) and any(x.product for x in tiles)
+    if function in (np.add, np.subtract):  # takes one product up
+        for x in [x for x in tiles if x.product][:1]:
+            x.product = False
+    for x in tiles:
+        x.settle()
     product = function is np.multiply and data.dtype.kind == "f"
     tile = max((x.tile for x in tiles if x.tile is not None), key=freshness, default=None)
     dtype = dtype or result_type(data, tiles)
     if not product:
         here().work(unit, data.size, op, tile)
-    waiting = sum(x.product for x in tiles) - fuses  # products that no addition took up
-    if waiting > 0:
-        here().work("fp32", waiting * data.size, "fp32", tile)
     return Tile(data, dtype, tile, product)
 
 

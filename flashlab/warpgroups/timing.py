@@ -5,9 +5,8 @@ warpgroups share it: exp, fp32 and shared in turns of about 128 clocks, copies a
 
 - tensor: one wgmma [M, K] x [K, N] takes 2 M N K FLOPs at the SM's share of the GPU's 16-bit peak.
 - exp: exponentials, logarithms and reciprocals, one a lane, at the SM's share of `GPU.exp_rate` (16 a clock).
-- fp32: every other operation on a register tile, one a lane, 128 a clock (half of the fp32 peak's FLOPs,
-  which count a fused multiply-add twice). A product that is added to or subtracted from is one fused
-  operation.
+- fp32: every other operation on a register tile, one a lane, 128 lanes a clock (Hopper and Blackwell). A
+  product that is added to or subtracted from is one fused operation.
 - copy: TMA, bytes at the SM's share of what L2 delivers; what was copied is there a latency later.
 - shared: ordinary loads and stores of shared memory, 128 bytes a clock (32 banks of 4).
 
@@ -49,8 +48,8 @@ class Costs:
 
     flops: float
     exps: float
-    fp32: float
     copy_bytes: float
+    fp32: float = 128.0
     shared_bytes: float = 128.0
     latency: float = 500.0
     clock_ghz: float = 1.0
@@ -69,7 +68,6 @@ class Costs:
         return cls(
             flops=gpu.peak_of(dtype) / clocks,
             exps=gpu.exp_rate / clocks,
-            fp32=gpu.peak_of("float32") / clocks / 2,
             copy_bytes=5120 / gpu.sms,
             clock_ghz=gpu.clock_ghz,
         )
