@@ -169,7 +169,8 @@ def plan_memory(args):
     """What forward and backward need beyond inputs and results."""
     from flashlab.bench import memory
 
-    which = memory.cases(args.peers, args.lengths or memory.LENGTHS)
+    lengths = args.lengths or (memory.QUICK_LENGTHS if args.quick else memory.LENGTHS)
+    which = memory.cases(args.peers, lengths)
     return dict(total=len(which), rows=lambda say: memory.run(which, say=say))
 
 
@@ -229,7 +230,7 @@ def add_arguments(p):
     names = [*SUITES, "session"]
     p.add_argument("suite", choices=names, metavar="SUITE", help=", ".join(names))
     p.add_argument("--out", type=Path, metavar="FILE", help="JSON for the results (session: a folder)")
-    p.add_argument("--quick", action="store_true", help="less of it (cpu, kernels, dispatch)")
+    p.add_argument("--quick", action="store_true", help="less of it (cpu, kernels, memory, dispatch)")
     p.add_argument("--dtypes", nargs="+", choices=["float16", "bfloat16", "float32"])
     p.add_argument("--dims", nargs="+", type=int, metavar="D", help="head dimensions")
     p.add_argument("--lengths", nargs="+", type=int, metavar="N", help="sequence lengths")
