@@ -165,6 +165,17 @@ def plan_decode(args):
     return dict(total=total, rows=lambda say: decode.run(peers=args.peers, say=say))
 
 
+def plan_hopper(args):
+    """fa3 on an H100 or H200: safe first runs, correctness, then every step beside the peers."""
+    from flashlab.bench import hopper, kernels
+
+    lengths = args.lengths or (kernels.QUICK_LENGTHS if args.quick else kernels.LENGTHS)
+    grid = kernels.cases(
+        args.dtypes or ["bfloat16", "float16"], args.dims or [128, 64], lengths, masks(args)
+    )
+    return dict(rows=lambda say: hopper.run(grid, args.peers, say))
+
+
 def plan_memory(args):
     """What forward and backward need beyond inputs and results."""
     from flashlab.bench import memory
@@ -214,6 +225,7 @@ SUITES = {
     "traffic": plan_traffic,
     "schedule": plan_schedule,
     "dispatch": plan_dispatch,
+    "hopper": plan_hopper,
 }
 
 
