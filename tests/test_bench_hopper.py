@@ -1,0 +1,84 @@
+"""The suite `hopper` without a GPU: what hangs is stopped and not run again, what is wrong is said."""
+
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+import torch
+
+from flashlab.bench import hopper
+from flashlab.kernels import hopper_host
+from flashlab.warpgroups.simulator import simulated
+
+
+def test_a_variant_that_hangs_is_stopped_and_one_that_fails_says_why(monkeypatch):
+    monkeypatch.setattr(hopper, "STEPS", (1, 2, 3))
+    monkeypatch.setattr(hopper, "DIMS", (64,))
+    code = (
+        "import sys, time\n"
+        "if sys.argv[1] == '2': time.sleep(60)\n"
+        "if sys.argv[1] == '3': raise AssertionError('o is off')\n"
+    )
+    rows = list(hopper.first_runs(patience=2, command=[sys.executable, "-c", code]))
+    assert [row.get("error", "fine").split(":")[0] for row in rows] == [
+        "fine",
+        "no result after 2 s",
+        "AssertionError",
+    ]
+
+
+def test_only_what_came_back_from_its_first_run_is_run_again(monkeypatch):
+    tried = []
+    monkeypatch.setattr(
+        hopper,
+        "first_runs",
+        lambda *how: [dict(part="first", step=1, D=64, error="hangs"), dict(part="first", step=5, D=64)],
+    )
+    for name in ("right", "repeated"):
+        monkeypatch.setattr(hopper, name, lambda sound: tried.append(sound) or [])
+    monkeypatch.setattr(hopper, "timed", lambda cases, peers, sound: tried.append(sound) or [])
+    said = []
+    list(hopper.run([], say=said.append))
+    assert tried == [{(5, 64)}] * 3
+    assert "hangs" in said[0] and said[1].split()[-1] == "runs"
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(hopper, "SHAPES", [(1, 2, 1, 65, 70)])
+
+
+def test_a_right_step_is_found_right_and_repeats_itself(few):
+    with simulated():
+        rows = [*hopper.right({(1, 64), (5, 64)}, "cpu")]
+    assert len(rows) == 4 and all(0 < row["max_error"] < 0.05 for row in rows)
+    assert "right" in hopper.line(rows[0])
+
+
+@pytest.mark.parametrize("which", ["o", "lse", "nan"])
+def test_a_wrong_step_is_found_wrong(few, which, monkeypatch):
+    forward = hopper_host.forward
+
+    def wrong(*args, **how):
+        o, lse = forward(*args, **how)
+        if which == "o":
+            o[0, 0, -1] += 0.5
+        elif which == "nan":
+            o[0, 1, 0] = torch.nan
+        else:
+            lse[0, 1, -1] += 0.01
+        return o, lse
+
+    monkeypatch.setattr(hopper_host, "forward", wrong)
+    with simulated():
+        rows = list(hopper.right({(2, 64)}, "cpu"))
+    assert all(("lse are off" if which == "lse" else "o is off") in row["error"] for row in rows)
+
+
+def test_every_step_is_a_peer_of_the_grid():
+    q = torch.randn(1, 1, 70, 64, dtype=torch.float16)
+    with simulated():
+        for causal in (False, True):
+            o = hopper.step_as_peer(3)(q, q, q, causal)
+            assert torch.equal(o, hopper.step_as_peer(4)(q, q, q, causal))
