@@ -86,7 +86,7 @@ def right(sound, device="cuda"):
 
 
 def error_of(step, shape, dtype, causal, device="cuda"):
-    """The largest error of o for one shape. Raises AssertionError if o or lse is off by more than rounding."""
+    """The largest error of o for one shape. Raises AssertionError where o or lse is not right."""
     import torch
 
     from flashlab import attention
