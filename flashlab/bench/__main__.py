@@ -170,9 +170,7 @@ def plan_hopper(args):
     from flashlab.bench import hopper, kernels
 
     lengths = args.lengths or (kernels.QUICK_LENGTHS if args.quick else kernels.LENGTHS)
-    grid = kernels.cases(
-        args.dtypes or ["bfloat16", "float16"], args.dims or [128, 64], lengths, masks(args)
-    )
+    grid = kernels.cases(args.dtypes or ["bfloat16", "float16"], args.dims or [128, 64], lengths, masks(args))
     return dict(rows=lambda say: hopper.run(grid, args.peers, say))
 
 
