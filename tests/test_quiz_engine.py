@@ -223,7 +223,13 @@ def test_the_same_seed_asks_the_same(folder):
 
 
 @pytest.mark.parametrize(
-    "mode, section, says", [("exams", None, "exam"), ("learn", "X", "A, A06"), ("drill", "9", "A")]
+    "mode, section, says",
+    [
+        ("exams", None, "exam"),
+        ("learn", "X", "A C E"),
+        ("learn", "C05", "Section C has C02 C03"),
+        ("drill", "9", "A"),
+    ],
 )
 def test_unknown_modes_and_sections_name_the_known_ones(folder, mode, section, says):
     with pytest.raises(ValueError, match=says):

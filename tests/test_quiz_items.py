@@ -101,7 +101,7 @@ def test_the_wrong_line_is_found_by_its_number(bank):
 
 def test_everything_is_said_in_chinese_too(bank):
     task = fixed(bank["zh:n1"], B=3, H=16, dtype="fp16")
-    assert "每个 2 字节" in task.ask and items.mark(task, "1.5 GiB").expected == "1.5 GiB (1610612736 字节)"
+    assert "每个 2 字节" in task.ask and items.mark(task, "1.5 GiB").expected == "1.5 GiB（1610612736 字节）"
     assert items.mark(task, "96 MiB").message == "还要乘头数。" and "读不懂" in items.mark(task, "?").message
 
 

@@ -5,7 +5,7 @@ import quiz_cases
 
 from flashlab import progress, text
 from flashlab.cli import main
-from flashlab.quiz import bank_loader, engine, items, terminal, textwidth
+from flashlab.quiz import bank_loader, debrief, engine, items, places, terminal, textwidth
 
 
 @pytest.fixture
@@ -46,26 +46,39 @@ def test_a_question_is_answered_ticked_and_compared(folder):
     summary, said, _ = run("learn", typed, section="A06")
     assert "[x] 1  batch × heads × N²" in said and "[x] 2  a number with its unit" in said
     assert "marking is assisted, not" in said and "A spoken answer" in said and "The full answer" in said
-    assert "Missing: for one layer" in said and "03_C#C01" in said and "One matrix in all." in said
+    assert "• for one layer (strong)" in said and "lesson C, at C01" in said and "One matrix in all." in said
     assert summary["answered"] == 1 and progress.events("free")[0]["missed"] == ["layer"]
 
 
 @pytest.mark.parametrize(
     ("lang", "given", "heard"),
     [
-        ("en", "batch, head, N², but GQA shrinks it", "you said: GQA shrinks it. Query heads count."),
-        ("zh", "每个 batch 每个头 N²，但 GQA 让它变小", "听起来你说的是：GQA 让它变小。看 query 头数。"),
+        (
+            "en",
+            "batch, head, N², but GQA shrinks it",
+            "you said: “GQA shrinks it.” Against it: Query heads count.",
+        ),
+        (
+            "zh",
+            "每个 batch 每个头 N²，但 GQA 让它变小",
+            "听起来你说的是：“GQA 让它变小。” 反驳：看 query 头数。",
+        ),
     ],
 )
 def test_a_misconception_in_the_answer_is_heard_and_its_point_not_ticked(folder, lang, given, heard):
     _, said, _ = run("learn", [given, "", "", ""], lang=lang, section="A06")
-    assert "[ ] 1 " in said and heard in said.replace("\n", " ")
+    assert "[ ] 1 " in said and heard in " ".join(said.split())
 
 
 def test_everything_is_chinese_with_lang_zh(folder):
     typed = ["每个 batch 每个头 N²", "", "", "m", "", "看不懂", "1"]
     _, said, _ = run("learn", typed, lang="zh", section="A06")
-    assert "只是辅助，不是评判" in said and "漏了：带单位的数；只是一层" in said and "完整回答" in said
+    assert (
+        "只是辅助，不是评判" in said
+        and "• 带单位的数（必答）" in said
+        and "C 课 C01 处" in said
+        and "完整回答" in said
+    )
     assert "已停止。" in said and "接下来" in said and "What next" not in said
 
 
@@ -102,6 +115,65 @@ def test_the_exam_shows_its_clock_and_reviews_wrong_items_at_the_end(folder):
     assert summary["right"] == 0
 
 
+def test_q_and_s_work_at_every_prompt_and_an_empty_answer_says_so(folder):
+    summary, said, _ = run("diagnosis", ["", "q"], section="A06")
+    assert "Nothing typed yet; s skips this one, q ends." in said and summary["answered"] == 0
+    _, said, session = run("learn", ["s", "q"], section="A06")
+    assert session.at == 1 and "What did you say?" not in said, "no empty line needed after s"
+    for typed in (["batch", "", "q"], ["batch", "", "", "q"], ["q"]):
+        _, said, session = run("learn", typed, section="A06")
+        assert session.at == 0 and said.count("Stopped.") == 1
+    assert "Stopped." in run("drill", ["", "q"], section="A")[1]
+
+
+def test_a_tick_that_is_no_number_is_told_so_and_the_list_is_not_shown_again(folder):
+    _, said, _ = run("learn", ["batch", "", "99 x", "3", "", "", "q"], section="A06")
+    assert said.count("] 2  a number with its unit") == 2 and "Numbers from 1 to 3, or Enter." in said
+
+
+def test_an_item_says_how_its_own_unit_is_typed(folder):
+    for lang, shown in (("en", "Your number (bytes), such as 8 GiB"), ("zh", "例如 8 GiB、8.6 GB 或 2^33：")):
+        session = engine.start("diagnosis", lang, section="A06", seed=1)
+        assert any(i.task.item.unit == "bytes" for i in session.steps)
+        _, said, _ = run("diagnosis", ["s"] * 5, lang=lang, section="A06")
+        assert shown in said
+    assert items.example("tokens", "en") == items.example("", "en") == "12, 4k, 2^12 or 37/6"
+
+
+def test_a_claims_check_is_run_on_r(folder):
+    _, said, _ = run("folklore", ["3", "r", "", "q"], lang="zh")
+    assert "    print(16)" in said and "\n  16\n" in said
+
+
+def test_half_an_exam_counts_for_the_plan_and_less_does_not(folder):
+    def exam(answers):
+        session = engine.start("diagnosis", seed=1, record=progress.record)
+        for step in session.steps[:answers]:
+            session.answer(items.solution(step.task))
+        session.stop()
+        return progress.events("diagnosis")
+
+    assert exam(2) == [] and len(exam(6)) == 1
+
+
+def test_pages_wait_for_enter_and_q_leaves_the_rest():
+    for typed, shown in (([""] * 9, 50), (["q"], 22)):
+        lines, typed = [], iter(typed)
+        screen = terminal.Screen(lambda prompt: next(typed), lines.append, 80, rows=24)  # noqa: B023
+        with screen.paged():
+            for n in range(50):
+                screen.write(str(n))
+        assert len(lines) == shown, "the prompts go to read, not to write"
+
+
+def test_exercises_and_lessons_that_are_not_there_are_not_advised(folder):
+    missed = [{"question": "A06", "anchor": a} for a in ("09_X#A06", "03_C#C05")]
+    found = debrief.next_steps("learn", ["A06"], missed, {"A06": ["nowhere", "online_softmax"]}, "zh")
+    said = str(found)
+    assert "03_C.ipynb" in said and "09_X" not in said and "online_softmax" in said and "nowhere" not in said
+    assert places.place("09_X#A06") == "lesson X, at A06 (in preparation)" and places.place("") == ""
+
+
 def cli(monkeypatch, capsys, *arguments, typed=()):
     typed = iter(typed)
 
@@ -112,7 +184,7 @@ def cli(monkeypatch, capsys, *arguments, typed=()):
             raise EOFError
         return found
 
-    monkeypatch.setattr(terminal.Screen.__init__, "__defaults__", (read, print, 80, "en"))
+    monkeypatch.setattr(terminal, "of_terminal", lambda lang: terminal.Screen(read, print, 80, lang))
     status = main(list(arguments))
     out = capsys.readouterr()
     return status, out.out, out.err
@@ -125,11 +197,28 @@ def test_flashlab_quiz_offers_a_menu_and_runs_the_mode_chosen(folder, monkeypatc
     assert cli(monkeypatch, capsys, "quiz", typed=["q"])[1].endswith("Until next time.\n")
 
 
+def test_learn_asks_for_a_section_says_what_is_none_and_offers_the_first_that_is_left(
+    folder, monkeypatch, capsys
+):
+    assert "New here? 4 finds the gaps" in cli(monkeypatch, capsys, "quiz", typed=["q"])[1]
+    _, out, _ = cli(monkeypatch, capsys, "quiz", typed=["1", "z", "c04", "c", "q"])
+    assert "or Enter for A:" in out and "no section or question Z" in out and "C04 is not written" in out
+    assert "1/3 · C02" in out
+    progress.record("free", "A06", score=1.0, missed=[])
+    _, out, _ = cli(monkeypatch, capsys, "quiz", "learn", typed=["", "q"])
+    assert "or Enter for C:" in out and "1/3 · C02" in out and "New here?" not in out
+    assert cli(monkeypatch, capsys, "quiz", "learn", typed=["q"])[1].endswith("Until next time.\n")
+
+
 def test_flashlab_quiz_takes_mode_section_and_language(folder, monkeypatch, capsys):
     _, out, _ = cli(monkeypatch, capsys, "quiz", "learn", "--section", "C", "--lang", "zh")
     assert "注意力矩阵有多大" in out
     status, _, err = cli(monkeypatch, capsys, "quiz", "learn", "--section", "X")
-    assert status == 2 and "closest" in err.lower() or "known" in err.lower() or "A06" in err
+    assert status == 2 and "没有 X 这一章或这道题" in err
+    status, _, err = cli(monkeypatch, capsys, "quiz", "learn", "--section", "c05", "--lang", "zh")
+    assert status == 2 and "C05 还没写好。C 章现有 C02。" in err
+    status, _, err = cli(monkeypatch, capsys, "quiz", "learn", "--section", "C", "--limit", "-1")
+    assert status == 2 and "至少是 1" in err
 
 
 def test_flashlab_plan_is_made_from_the_diagnosis(folder, monkeypatch, capsys):
@@ -153,10 +242,12 @@ def test_flashlab_cards_export_writes_all_three(folder, monkeypatch, capsys, tmp
 def test_flashlab_progress_shows_exports_and_imports(folder, monkeypatch, capsys, tmp_path):
     progress.record("free", "A06", score=1.0, missed=[])
     file = str(tmp_path / "mine.json")
-    assert "1 events written" in cli(monkeypatch, capsys, "progress", "--export", file)[1]
+    assert "1 event written" in cli(monkeypatch, capsys, "progress", "--export", file)[1]
     assert "0 new events" in cli(monkeypatch, capsys, "progress", "--import", file)[1]
     _, out, _ = cli(monkeypatch, capsys, "progress")
     assert "Questions answered: 1 of 2" in out and "Attention and its bottleneck" in out and "50 %" in out
     (tmp_path / "bad.json").write_text("{}")
     assert cli(monkeypatch, capsys, "progress", "--import", str(tmp_path / "bad.json"))[0] == 2
-    assert cli(monkeypatch, capsys, "progress", "--import", str(tmp_path / "none.json"))[0] == 2
+    for option, says in (("--import", "Cannot read"), ("--export", "Cannot write")):
+        status, _, err = cli(monkeypatch, capsys, "progress", option, str(tmp_path / "none" / "x.json"))
+        assert status == 2 and says in err and "Errno" not in err

@@ -44,3 +44,13 @@ def test_markdown_becomes_plain_lines():
 
 def test_padding_is_by_columns():
     assert w.width(w.pad("分块", 10)) == 10
+
+
+def test_a_long_line_of_code_goes_on_below_and_loses_nothing():
+    line = "    grid = (ceil(Nq / Br), B * H)   # dK, dV stay on chip, dQ += by atomic add"
+    lines = w.code(line, 60, "     ", "  3  ")
+    assert len(lines) == 2 and all(w.width(x) <= 60 for x in lines)
+    assert lines[0].startswith("  3      grid = (ceil") and lines[1].startswith(" " * 13)
+    assert "".join("".join(lines).split()) == "3" + "".join(line.split())
+    assert w.code("short", 60) == ["    short"] and len(w.code("x" * 150, 60)) == 3
+    assert all(w.width(x) <= 40 for x in w.markdown(f"```\n{line}\n```", 40))

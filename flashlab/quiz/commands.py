@@ -6,6 +6,7 @@
 import sys
 from pathlib import Path
 
+from flashlab.quiz.screen import QUIT
 from flashlab.text import lang, t
 
 MODES = ("learn", "drill", "exam", "diagnosis", "folklore")
@@ -54,13 +55,17 @@ def _command(commands, name, run, help):
 def _screen():
     from flashlab.quiz import terminal
 
-    terminal.use_utf8()
-    return terminal.Screen(lang=lang())
+    return terminal.of_terminal(lang())
 
 
 def _fail(problem):
     print(problem, file=sys.stderr)
     return 2
+
+
+def _no(what, file, problem):
+    """Why a file cannot be read or written ("write"), in the language in use."""
+    return t(f"quiz.terminal.no_{what}", lang(), file=file, problem=problem.strerror or problem)
 
 
 def run_quiz(args):
@@ -69,15 +74,19 @@ def run_quiz(args):
     from flashlab.quiz import engine, terminal
 
     screen = _screen()
+    if args.limit is not None and args.limit < 1:
+        return _fail(t("quiz.terminal.positive", lang(), got=args.limit))
     try:
-        mode = args.mode or _menu(screen)
-        if mode is None:
+        mode, section = args.mode or _menu(screen), args.section
+        if mode == "learn" and not section:
+            section = _which(screen)
+        if mode is None or section == "q":
             screen.say("terminal.bye")
             return 0
         session = engine.start(
             mode,
             lang(),
-            section=args.section,
+            section=section,
             seed=args.seed,
             limit=args.limit,
             events=progress.events(),
@@ -91,13 +100,18 @@ def run_quiz(args):
 
 def _menu(screen):
     """The mode chosen, or None."""
-    from flashlab.quiz import state
+    from flashlab.quiz import state, textwidth
 
     screen.text(state.line(screen.lang))
     screen.write("")
     for n, mode in enumerate(MODES, 1):
         name = t(f"quiz.modes.{mode}", screen.lang)
-        screen.text(f"{name}: {t(f'quiz.modes.about_{mode}', screen.lang)}", "     ", f"  {n}  ")
+        about = t(f"quiz.modes.about_{mode}", screen.lang)
+        screen.text(textwidth.pad(name, 18) + about, " " * 23, f"  {n}  ")
+    screen.write("")
+    screen.say("terminal.besides")
+    if not state.begun():
+        screen.say("terminal.first_time")
     try:
         while True:
             typed = screen.ask(t("quiz.terminal.menu", screen.lang)).lower()
@@ -105,11 +119,36 @@ def _menu(screen):
                 return typed
             if typed.isdecimal() and 1 <= int(typed) <= len(MODES):
                 return MODES[int(typed) - 1]
-            if typed in ("q", ""):
+            if typed in QUIT:
                 return None
     except (KeyboardInterrupt, EOFError):
         screen.write("")
         return None
+
+
+def _which(screen):
+    """The section to learn: a letter, a question, None for all, "q" to leave. Enter takes the first in which
+    a question was not passed.
+    """
+    from flashlab import quiz
+    from flashlab.quiz import engine, state
+
+    for line in state.sections(screen.lang):
+        screen.write(line)
+    first = state.next_section(screen.lang)
+    key = "modes.which" if first else "modes.which_all"
+    try:
+        while True:
+            typed = screen.ask(t(f"quiz.{key}", screen.lang, first=first)).upper()
+            if typed.lower() in QUIT:
+                return "q"
+            problem = engine.unknown_section(typed, quiz.load(screen.lang), screen.lang) if typed else ""
+            if not problem:
+                return typed or first
+            screen.text(problem)
+    except (KeyboardInterrupt, EOFError):
+        screen.write("")
+        return "q"
 
 
 def run_plan(args):
@@ -137,9 +176,11 @@ def run_cards(args):
         if file:
             try:
                 count = export.write(kind, file, args.cards_lang or lang())
-            except (RuntimeError, OSError) as problem:
+            except RuntimeError as problem:
                 return _fail(problem)
-            screen.say("cards.written", count=count, file=file)
+            except OSError as problem:
+                return _fail(_no("write", file, problem))
+            screen.count("cards.written", count, file=file)
             wrote = True
     return 0 if wrote else _fail(t("quiz.cards.what", lang()))
 
@@ -150,19 +191,24 @@ def run_progress(args):
     from flashlab.quiz import state
 
     screen = _screen()
-    try:
-        if args.import_from:
-            count = progress.merge(args.import_from)
-            screen.say("terminal.imported", count=count, file=args.import_from)
-        if args.export_to:
+    if args.import_from:
+        try:
+            screen.count("terminal.imported", progress.merge(args.import_from), file=args.import_from)
+        except ValueError as problem:
+            return _fail(problem)
+        except OSError as problem:
+            return _fail(_no("read", args.import_from, problem))
+    if args.export_to:
+        try:
             progress.export(args.export_to)
-            screen.say("terminal.exported", count=len(progress.events()), file=args.export_to)
-    except (ValueError, OSError) as problem:
-        return _fail(problem)
+        except OSError as problem:
+            return _fail(_no("write", args.export_to, problem))
+        screen.count("terminal.exported", len(progress.events()), file=args.export_to)
     if not (args.import_from or args.export_to):
-        print(progress.report())
-        print()
-        screen.write(str(progress.path()))
+        if any(e["kind"] in progress.LESSON_KINDS for e in progress.events()) or not state.begun():
+            print(progress.report())
+            print()
+        screen.text(t("quiz.terminal.kept_in", lang(), file=progress.path()))
         screen.text(state.line(lang()))
         for line in state.sections(lang()):
             screen.write(line)
@@ -192,6 +238,6 @@ def run_crib(args):
     try:
         file.write_text(crib.page(lang()), encoding="utf-8")
     except OSError as problem:
-        return _fail(problem)
-    print(file)
+        return _fail(_no("write", file, problem))
+    _screen().say("crib.written", file=file)
     return 0

@@ -2,7 +2,8 @@
 a plan.
 """
 
-from flashlab.quiz import model
+from flashlab.quiz import model, places
+from flashlab.quiz.wording import listed
 from flashlab.text import t
 
 WEAK = 0.7  # a section below this share wants work
@@ -32,6 +33,7 @@ def summarise(mode, steps, lang):
                     "question": step.id,
                     "text": k.text,
                     "anchor": step.bank.anchor,
+                    "place": places.place(step.bank.anchor, lang),
                     "level": k.level,
                     "id": k.id,
                 }
@@ -83,14 +85,19 @@ def next_steps(mode, weak, missed, exercises, lang):
             "60": [t("quiz.next.interview", lang)],
         }
     first = weak[0]
-    anchors = list(dict.fromkeys(m["anchor"] for m in missed if m["question"] in weak[:3]))
-    names = list(dict.fromkeys(name for q in weak for name in exercises.get(q, ())))[:2]
-    thirty = [t("quiz.next.read", lang, anchors=", ".join(anchors))] if anchors else []
+    anchors = dict.fromkeys(m["anchor"] for m in missed if m["question"] in weak[:3])
+    lessons = [places.place(a, lang) for a in anchors if places.written(a)]
+    names = places.exercises(dict.fromkeys(name for q in weak for name in exercises.get(q, ())))[:2]
+    thirty = [t("quiz.next.read", lang, anchors=listed(lessons, lang))] if lessons else []
     return {
         "10": [t("quiz.next.drill", lang, section=first[0])],
         "30": [*thirty, t("quiz.next.learn", lang, question=first)],
         "60": [
-            *([t("quiz.next.exercise", lang, names=", ".join(names))] if names else []),
+            *(
+                [t("quiz.next.exercise", lang, names=(", " if lang == "en" else "、").join(names))]
+                if names
+                else []
+            ),
             t("quiz.next.section", lang, section=first[0]),
         ],
     }

@@ -9,8 +9,9 @@ import random
 import time
 
 from flashlab.errors import unknown_name
-from flashlab.quiz import bank_loader, cards, debrief
+from flashlab.quiz import bank_loader, cards, debrief, model
 from flashlab.quiz.steps import CardStep, ClaimStep, FreeStep, ItemStep
+from flashlab.text import t
 
 MODES = ("learn", "drill", "exam", "diagnosis", "folklore")
 EXAM_MINUTES, DIAGNOSIS_MINUTES, DIAGNOSIS_ITEMS = 40, 12, 15
@@ -88,7 +89,12 @@ class Session:
             self._advance()
 
     def stop(self):
-        """End the session; what was answered is kept."""
+        """End the session; what was answered is kept. An exam or diagnosis of which half was answered counts
+        for the plan.
+        """
+        answered = sum(s.right is not None for s in self.steps)
+        if not self.done and 2 * answered >= len(self.steps):
+            self._keep_scores()
         self.done = True
 
     def view(self):
@@ -130,7 +136,11 @@ class Session:
         self.at += 1
         if self.at >= len(self.steps) or self.left == 0:
             self.done = True
-        if self.done and self.mode in ("exam", "diagnosis"):
+        if self.done:
+            self._keep_scores()
+
+    def _keep_scores(self):
+        if self.mode in ("exam", "diagnosis"):
             summary = self.summary()
             self.record(self.mode, "all", sections=summary["sections"], missed=summary["missed_ids"])
 
@@ -161,11 +171,10 @@ def start(
     questions = bank_loader.load(lang, folder)
     if section and mode != "folklore":
         wanted = str(section).upper()
-        known = sorted({q.section for q in questions} | {q.id for q in questions})
-        if mode == "drill":
-            known = sorted({c.section for c in cards.deck(lang, folder).values()})
-        if wanted not in known:
-            raise unknown_name("section", section, known)
+        known = {c.section for c in cards.deck(lang, folder).values()} if mode == "drill" else ()
+        problem = unknown_section(wanted, questions, lang)
+        if problem and wanted not in known:
+            raise ValueError(problem)
         questions = [q for q in questions if wanted in (q.section, q.id)]
         section = wanted
     options = {"record": record, "now": now}
@@ -183,6 +192,17 @@ def start(
     else:
         steps, minutes = _diagnosis(questions, rng, limit or DIAGNOSIS_ITEMS), DIAGNOSIS_MINUTES
     return Session(mode, steps, lang, seconds=60 * minutes, silent=True, **options)
+
+
+def unknown_section(wanted, questions, lang):
+    """ "" for a section or question of the bank, else why it is none: not written yet, or no such thing."""
+    letters = sorted({q.section for q in questions})
+    if wanted in letters or any(q.id == wanted for q in questions):
+        return ""
+    if wanted in model.IDS and wanted[0] in letters:
+        there = " ".join(q.id for q in questions if q.section == wanted[0])
+        return t("quiz.modes.not_written", lang, wanted=wanted, section=wanted[0], there=there)
+    return t("quiz.modes.unknown_section", lang, wanted=wanted, letters=" ".join(letters))
 
 
 def _learn(questions, rng, events, limit):

@@ -110,6 +110,12 @@ def unit_name(unit, lang):
     return names.get(unit, unit)
 
 
+def example(unit, lang):
+    """How an answer with that unit may be typed."""
+    known = t("quiz.examples", lang)
+    return known.get(unit, known["number"])
+
+
 def near(value, target, tolerance):
     """Is `value` within the relative `tolerance` of `target`?"""
     return math.isclose(value, target, rel_tol=max(tolerance, EXACT), abs_tol=EXACT if target == 0 else 0)
@@ -119,7 +125,7 @@ def _number(task, response):
     item, lang = task.item, task.item.lang
     found = units.read(response, item.unit)
     if not found:
-        return Result(None, t("quiz.item.unreadable", lang, unit=unit_name(item.unit, lang)))
+        return Result(None, t("quiz.item.unreadable", lang, example=example(item.unit, lang)))
     expected = units.quantity(task.expect, item.unit, lang, unit_name(item.unit, lang))
     if any(near(x, task.expect, item.tolerance) for x in found):
         return Result(True, "", expected)

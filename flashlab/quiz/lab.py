@@ -1,6 +1,23 @@
-"""What the cells of predict items run: autograd's saved tensors counted, launches simulated."""
+"""What the cells of predict items and the checks of claims run: autograd's saved tensors counted, launches
+simulated, a program's output.
+"""
+
+import contextlib
+import io
 
 from flashlab.quiz import formulas
+from flashlab.text import t
+
+
+def printed(code, lang="en"):
+    """What a claim's check prints, run now; a sentence where it does not run here."""
+    out = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out):
+            exec(compile(code, "<check>", "exec"), {"__name__": "__check__"})
+    except Exception as problem:
+        return t("quiz.item.no_run", lang, problem=f"{type(problem).__name__}: {problem}")
+    return out.getvalue().rstrip()
 
 
 def saved_bytes(backend="math", B=1, H=1, N=128, D=64, dtype="fp32", dropout=0.0, causal=False):

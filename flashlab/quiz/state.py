@@ -1,7 +1,7 @@
 """Where a learner stands in the bank: one line, and a line for each section."""
 
 from flashlab import progress, quiz
-from flashlab.quiz import cards, model, textwidth
+from flashlab.quiz import cards, model, textwidth, units
 from flashlab.text import t
 
 
@@ -30,6 +30,19 @@ def line(lang="en", events=None):
     return t("quiz.terminal.state", lang, **numbers(lang, events))
 
 
+def begun(events=None):
+    """Was anything of the bank answered yet?"""
+    events = progress.events() if events is None else events
+    return any(e["kind"] not in progress.LESSON_KINDS for e in events)
+
+
+def next_section(lang="en", events=None):
+    """The first section with a question that was not passed, or ""."""
+    events = progress.events() if events is None else events
+    passed = {e["id"] for e in events if e["kind"] == "free" and e.get("score", 0) >= 0.99}
+    return next((q.section for q in quiz.load(lang) if q.id not in passed), "")
+
+
 def sections(lang="en", events=None):
     """A line for each section: the best score of each free answer, and the items right."""
     events = progress.events() if events is None else events
@@ -48,6 +61,7 @@ def sections(lang="en", events=None):
         share = (sum(best.get(q.id, 0) for q in mine) / len(mine) + len(right & set(items)) / len(items)) / 2
         name = textwidth.pad(f"{section}  {t(f'quiz.sections.{section}', lang)}", 36)
         lines.append(
-            f"  {name}{'█' * round(10 * share)}{'░' * (10 - round(10 * share))}  {100 * share:.0f} %"
+            f"  {name}{'█' * round(10 * share)}{'░' * (10 - round(10 * share))}  "
+            f"{units.show(round(share, 2), 'percent', lang)}"
         )
     return lines

@@ -4,7 +4,7 @@ A step knows how to show itself (plain dicts, the same for terminal and notebook
 and what to record. It goes through the phases "ask", for free answers "tick", then "feedback".
 """
 
-from flashlab.quiz import items, marking, model
+from flashlab.quiz import items, marking, model, places
 from flashlab.text import t
 
 
@@ -52,6 +52,7 @@ class ItemStep(Step):
             "ask": self.task.ask,
             "shown": list(self.task.shown),
             "unit": items.unit_name(item.unit, self.lang) if item.unit else "",
+            "example": items.example(item.unit, self.lang),
             "gone": len(item.gone),
         }
 
@@ -162,7 +163,8 @@ class FreeStep(Step):
             "misconceptions": _plain(q.misconceptions),
             "sources": list(q.sources),
             "anchor": q.anchor,
-            "exercises": list(q.exercises),
+            "place": places.place(q.anchor, self.lang),
+            "exercises": places.exercises(q.exercises),
         }
 
     def events(self):

@@ -1,59 +1,15 @@
-"""The trainer in a terminal: `Screen` reads and writes lines, `play` leads through one session.
+"""The trainer in a terminal: `play` leads through one session on a Screen.
 
-Keyboard only, 80 columns or what there is; Ctrl-C or the end of input ends a session and keeps what was
+Keyboard only, 80 columns or what there is; q, Ctrl-C or the end of input ends a session and keeps what was
 answered.
 """
 
-import shutil
-import sys
-
-from flashlab.quiz import textwidth
+from flashlab.quiz import terminal_feedback, textwidth
+from flashlab.quiz.screen import QUIT, SKIP, Screen, of_terminal
+from flashlab.quiz.wording import labelled
 from flashlab.text import t
 
-SKIP = ("s", "skip", "跳过")
-
-
-class Screen:
-    """Where lines go and come from: `read(prompt)` and `write(line)` may be replaced."""
-
-    def __init__(self, read=input, write=print, columns=None, lang="en"):
-        self.read, self.write, self.lang = read, write, lang
-        self.columns = columns or max(40, min(100, shutil.get_terminal_size((80, 24)).columns))
-
-    def say(self, key, **values):
-        """A line of the text table, wrapped."""
-        self.text(t(f"quiz.{key}", self.lang, **values))
-
-    def text(self, text, indent="", first=None):
-        """A paragraph, wrapped."""
-        for line in textwidth.wrap(text, self.columns, indent, first):
-            self.write(line)
-
-    def markdown(self, text, indent=""):
-        """Markdown, made plain and wrapped."""
-        for line in textwidth.markdown(text, self.columns, indent):
-            self.write(line)
-
-    def head(self, text):
-        """A heading between rules."""
-        self.write("")
-        self.write(text)
-        self.write("─" * min(self.columns, textwidth.width(text)))
-
-    def ask(self, text):
-        """One line typed after `text`."""
-        lines = textwidth.wrap(text, self.columns - 2)
-        for line in lines[:-1]:
-            self.write(line)
-        return self.read(lines[-1] + " ").strip()
-
-    def paragraph(self, text):
-        """Lines typed after `text` until an empty one, as one string."""
-        self.text(text)
-        lines = []
-        while line := self.read("> ").rstrip():
-            lines.append(line)
-        return "\n".join(lines)
+__all__ = ["Screen", "of_terminal", "play", "show_summary"]
 
 
 def play(session, screen):
@@ -61,6 +17,7 @@ def play(session, screen):
     if session.done:
         screen.say("modes.nothing_due" if session.mode == "drill" else "modes.nothing")
         return session.summary()
+    screen.text(labelled(f"quiz.modes.{session.mode}", _about(session.mode, screen.lang), screen.lang))
     screen.say("terminal.help")
     try:
         while not session.done:
@@ -72,8 +29,16 @@ def play(session, screen):
     if session.left == 0:
         screen.say("summary.over")
     summary = session.summary()
-    show_summary(summary, screen)
+    try:
+        with screen.paged():
+            show_summary(summary, screen)
+    except (KeyboardInterrupt, EOFError):
+        screen.write("")
     return summary
+
+
+def _about(mode, lang):
+    return t(f"quiz.modes.about_{mode}", lang) + ("." if lang == "en" else "。")
 
 
 def _turn(session, screen):
@@ -84,7 +49,7 @@ def _turn(session, screen):
     elif view["phase"] == "tick":
         _tick(session, view, screen)
     else:
-        _FEEDBACK[view["kind"]](session, view, screen)
+        terminal_feedback.show(session, view, screen)
 
 
 def _head(view, screen):
@@ -99,40 +64,34 @@ def _head(view, screen):
 
 def _ask(session, view, screen):
     step, form = view["step"], view["step"]["form"]
-    if form == "choice":
-        for n, text in enumerate(step["shown"]):
+    for n, text in enumerate(step.get("shown", ())):
+        if form == "choice":
             screen.text(text, "     ", f"  {chr(97 + n)}) ")
-    elif form in ("order", "spot_the_error"):
-        for n, text in enumerate(step["shown"], 1):
-            if form == "order":
-                screen.text(text, "     ", f"  {n}  ")
-            else:
-                screen.write(f"  {n}  {text}")
-    if form == "free":
-        response = screen.paragraph(t("quiz.free.how", screen.lang))
-    else:
-        response = screen.ask(_how(step, screen.lang))
-    if response.lower() in SKIP:
-        session.skip()
-        return
-    problem = session.answer(response)
-    if problem:
-        screen.text(problem)
-        while problem:
+        elif form == "order":
+            screen.text(text, "     ", f"  {n + 1}  ")
+        elif form == "spot_the_error":
+            screen.code(text, "     ", f"  {n + 1}  ")
+    while True:
+        if form == "free":
+            response = screen.paragraph(t("quiz.free.how", screen.lang))
+        else:
             response = screen.ask(_how(step, screen.lang))
-            if response.lower() in SKIP:
-                session.skip()
-                return
-            problem = session.answer(response)
-            if problem:
-                screen.text(problem)
+        if response.lower() in QUIT:
+            raise KeyboardInterrupt
+        if response.lower() in SKIP:
+            session.skip()
+            return
+        problem = session.answer(response)
+        if not problem:
+            return
+        screen.text(problem if response else t("quiz.terminal.empty", screen.lang))
 
 
 def _how(step, lang):
     form = step["form"]
     if form in ("numeric", "predict"):
         key = "how_numeric" if step["unit"] else "how_number"
-        return t(f"quiz.item.{key}", lang, unit=step["unit"])
+        return t(f"quiz.item.{key}", lang, unit=step["unit"], example=step["example"])
     if form == "order" and step["gone"]:
         return t("quiz.item.how_order_gone", lang, count=step["gone"])
     return t(
@@ -151,99 +110,25 @@ def _tick(session, view, screen):
     points = view["points"]
     screen.write("")
     screen.say("free.tick")
+    shown = False
     while True:
-        for n, point in enumerate(points, 1):
-            mark = "x" if point["ticked"] else " "
-            level = t(f"quiz.free.{point['level']}", screen.lang)
-            screen.text(f"{point['text']} ({level})", " " * 9, f"  [{mark}] {n}  ")
+        if not shown:
+            for n, point in enumerate(points, 1):
+                mark = "x" if point["ticked"] else " "
+                screen.text(terminal_feedback.point(point, screen.lang), " " * 9, f"  [{mark}] {n}  ")
         typed = screen.ask(t("quiz.free.tick_how", screen.lang))
-        change = {int(w) - 1 for w in typed.replace(",", " ").replace("，", " ").split() if w.isdecimal()}
-        if not change:
+        if typed.lower() in QUIT:
+            raise KeyboardInterrupt
+        words = typed.replace(",", " ").replace("，", " ").replace("、", " ").split()
+        change = {int(w) - 1 for w in words if w.isdecimal()} & set(range(len(points)))
+        if not typed:
             break
-        for n in change & set(range(len(points))):
+        shown = not change
+        if shown:
+            screen.say("free.tick_which", last=len(points))
+        for n in change:
             points[n]["ticked"] = not points[n]["ticked"]
     session.tick([p["id"] for p in points if p["ticked"]])
-
-
-def _free_feedback(session, view, screen):
-    f = view["feedback"]
-    if f["given"].strip():
-        screen.head(t("quiz.free.yours", screen.lang))
-        screen.markdown(f["given"])
-    screen.head(t("quiz.free.model", screen.lang))
-    screen.markdown(f["spoken"])
-    missing = [p["text"] for p in f["points"] if not p["ticked"] and p["level"] != "bonus"]
-    screen.write("")
-    if missing:
-        screen.say("free.missing", points="; ".join(missing) if screen.lang == "en" else "；".join(missing))
-    else:
-        screen.say("free.all_musts")
-    for m in f["heard"]:
-        screen.markdown(t("quiz.free.heard", screen.lang, claim=m["claim"], refutes=m["refutes"]))
-    screen.text(labelled("quiz.free.where", f["anchor"], screen.lang))
-    if screen.ask(t("quiz.terminal.more", screen.lang)).lower() == "m":
-        screen.head(t("quiz.free.full", screen.lang))
-        screen.text(labelled("quiz.free.looking_for", view["step"]["intent"], screen.lang))
-        screen.write("")
-        screen.markdown(f["answer"])
-        screen.head(t("quiz.free.wrong", screen.lang))
-        for m in f["misconceptions"]:
-            screen.markdown(f"- {m['claim']} {m['why']} → {m['refutes']}")
-        screen.head(t("quiz.free.sources", screen.lang))
-        for source in f["sources"]:
-            screen.text(source, "  ", "• ")
-        screen.ask(t("quiz.terminal.enter", screen.lang))
-    session.next()
-
-
-def _item_feedback(session, view, screen):
-    f = view["feedback"]
-    screen.say("item.right" if f["right"] else "item.wrong")
-    form = view["step"]["form"]
-    if form == "choice":
-        for text, because, right in f["explained"]:
-            screen.text(f"{text}: {because}", "    ", "  ✓ " if right else "  ✗ ")
-    else:
-        if f["message"]:
-            screen.markdown(f["message"])
-        if not f["right"] or form in ("numeric", "predict"):
-            screen.say("item.expected", expected=f["expected"])
-    if f["ran"]:
-        screen.text(f["ran"])
-    screen.ask(t("quiz.terminal.enter", screen.lang))
-    session.next()
-
-
-def _card_feedback(session, view, screen):
-    screen.markdown(view["feedback"]["answer"], "  ")
-    typed = screen.ask(t("quiz.card.rate", screen.lang))
-    while typed not in ("1", "2", "3", "4"):
-        if typed.lower() in SKIP:
-            session.skip()
-            return
-        typed = screen.ask(t("quiz.card.rate", screen.lang))
-    session.rate(int(typed))
-
-
-def _claim_feedback(session, view, screen):
-    f = view["feedback"]
-    screen.say("item.right" if f["right"] else "item.wrong")
-    screen.say("claim.verdict", verdict=f["verdict"])
-    screen.markdown(f["correction"])
-    screen.text(labelled("quiz.claim.polite", f["polite"], screen.lang))
-    screen.text(labelled("quiz.claim.check", f["check"], screen.lang))
-    screen.ask(t("quiz.terminal.enter", screen.lang))
-    session.next()
-
-
-_FEEDBACK = {
-    "free": _free_feedback, "item": _item_feedback, "card": _card_feedback, "claim": _claim_feedback,
-}  # fmt: skip
-
-
-def labelled(key, text, lang):
-    """Label and text, with the colon of the language."""
-    return t(key, lang) + (": " if lang == "en" else "：") + text
 
 
 def show_summary(summary, screen):
@@ -259,28 +144,19 @@ def show_summary(summary, screen):
     if summary["mode"] in ("exam", "diagnosis") and summary["review"]:
         screen.head(t("quiz.summary.review", lang))
         for r in summary["review"]:
-            screen.markdown(f"- {r['ask']}")
+            screen.markdown(f"- {r['question']} · {r['ask']}")
             screen.text(labelled("quiz.summary.given", r["given"], lang), "    ")
             screen.text(t("quiz.item.expected", lang, expected=r["expected"]), "    ")
             if r["message"]:
-                screen.text(r["message"], "    ")
+                screen.markdown(r["message"], "    ")
     if summary["missed"]:
         screen.head(t("quiz.summary.missed", lang))
-        for m in summary["missed"][:8]:
-            screen.text(f"{m['question']}: {m['text']} → {m['anchor']}", "  ", "• ")
+        screen.points(t("quiz.summary.point", lang, **m) for m in summary["missed"][:8])
     if summary["next"] and summary["mode"] != "drill":
         screen.head(t("quiz.summary.next", lang))
         for minutes, lines in summary["next"].items():
             screen.write(t("quiz.summary.minutes", lang, n=minutes))
-            for line in lines:
-                screen.text(line, "    ", "  • ")
+            screen.points(lines)
     if summary["answered"]:
         screen.write("")
         screen.say("summary.kept")
-
-
-def use_utf8():
-    """Let Chinese through where the terminal's encoding is another one."""
-    for stream in (sys.stdout, sys.stdin):
-        if hasattr(stream, "reconfigure") and (stream.encoding or "").lower().replace("-", "") != "utf8":
-            stream.reconfigure(encoding="utf-8", errors="replace")

@@ -58,6 +58,19 @@ def wrap(text, columns=80, indent="", first=None):
     return [*lines, line]
 
 
+def code(line, columns=80, indent="    ", first=None):
+    """A line of code in lines of at most `columns`: broken at a space, what is left further in."""
+    lines, text = [], (indent if first is None else first) + line
+    deeper = indent + " " * (len(line) - len(line.lstrip()) + 4)
+    while width(text) > columns:
+        most = next(n for n in range(len(text), 0, -1) if width(text[:n]) <= columns)
+        at = text.rfind(" ", len(deeper) + 1, most + 1)
+        at = at if at > 0 else most
+        lines.append(text[:at].rstrip())
+        text = deeper + text[at:].lstrip()
+    return [*lines, text]
+
+
 def _bare(text):
     text = re.sub(r"\*\*(.+?)\*\*", r"\1", text)
     text = re.sub(r"(?<![\w*])\*(?!\s)([^*\n]+?)\*(?![\w*])", r"\1", text)
@@ -66,7 +79,7 @@ def _bare(text):
 
 def markdown(text, columns=80, indent=""):
     """Markdown as plain lines: paragraphs and lists wrapped, tables as one block a row, code as it is."""
-    lines, rows, code = [], [], False
+    lines, rows, fenced = [], [], False
 
     def flush():
         if rows:
@@ -81,10 +94,10 @@ def markdown(text, columns=80, indent=""):
 
     for raw in text.splitlines():
         if raw.strip().startswith("```"):
-            code = not code
+            fenced = not fenced
             continue
-        if code:
-            lines.append(indent + "    " + raw)
+        if fenced:
+            lines.extend(code(raw, columns, indent + "    "))
         elif raw.lstrip().startswith("|"):
             rows.append(raw)
         else:

@@ -92,7 +92,10 @@ def quantity(x, unit, lang="en", name=None):
     """An answer with its unit, as feedback shows it; `name` is the unit in the reader's language."""
     if unit == "bytes":
         short = largest(x, lang)
-        return short if abs(x) < 1024 else f"{short} ({plain(round(x), lang)} {name or unit})"
+        exact = f"{plain(round(x), lang)} {name or unit}"
+        if abs(x) < 1024:
+            return short
+        return f"{short} ({exact})" if lang == "en" else f"{short}（{exact}）"
     if unit == "percent":
         return show(x / 100, "percent", lang)
     if unit == "seconds":
@@ -104,6 +107,8 @@ def quantity(x, unit, lang="en", name=None):
         end = "/s" if unit.endswith("/s") else ""
         return show(x, part + end, lang) if part else f"{plain(x, lang)} {unit}"
     name = unit if name is None else name
+    if lang == "en" and x == 1 and name.endswith("s"):
+        name = name[:-1]
     return f"{plain(x, lang, digits=4)} {name}".strip()
 
 

@@ -102,11 +102,12 @@ function render({ model, el }) {
   };
   forms.numeric = forms.predict = forms.number;
 
+  const level = (point) => make("span", { className: "fl-level", textContent: say.free[point.level] });
   function ticks(view) {
     const list = make("fieldset", {}, make("legend", { textContent: say.free.tick }));
     const boxes = view.points.map((point) => {
       const box = make("input", { type: "checkbox", checked: point.ticked });
-      list.append(make("label", {}, box, make("span", {}, point.text, " ", make("span", { className: "fl-level", textContent: say.free[point.level] }))));
+      list.append(make("label", {}, box, make("span", {}, point.text, " ", level(point))));
       return box;
     });
     const done = () => act("tick", view.points.filter((_, n) => boxes[n].checked).map((p) => p.id));
@@ -147,16 +148,21 @@ function render({ model, el }) {
       row(next()),
     ],
     free(f) {
-      const missing = f.points.filter((p) => !p.ticked && p.level !== "bonus").map((p) => p.text);
+      const missing = f.points.filter((p) => !p.ticked && p.level !== "bonus");
+      const said = (m) => make("div", { className: "fl-heard" },
+        make("p", { className: "fl-wrong" }, "✗ ", ...mdInline(fill(say.free.heard, m))),
+        make("p", {}, ...mdInline(label(say.free.refutes, m.refutes))));
       const yours = f.given.trim() ? [titled(say.free.yours, markdown(f.given))] : [];
       const more = make("details", {}, make("summary", { textContent: say.widget.more }), markdown(f.answer),
-        titled(say.free.wrong, ...f.misconceptions.map((m) => make("p", {}, make("strong", { textContent: m.claim }), ` ${m.why} → `, ...mdInline(m.refutes)))),
+        titled(say.free.wrong, ...f.misconceptions.map((m) => make("p", {}, make("strong", { textContent: m.claim }), make("br"), label(say.free.why, m.why), make("br"), ...mdInline(label(say.free.refutes, m.refutes))))),
         titled(say.free.sources, make("ul", {}, ...f.sources.map((s) => make("li", { textContent: s })))));
       return [
-        make("p", { className: f.right ? "fl-right" : "fl-wrong", textContent: missing.length ? fill(say.free.missing, { points: missing.join(say.lang === "zh" ? "；" : "; ") }) : say.free.all_musts }),
-        ...f.heard.map((m) => make("p", { className: "fl-wrong" }, ...mdInline(fill(say.free.heard, m)))),
+        ...(missing.length
+          ? [make("p", { className: f.right ? "fl-title" : "fl-wrong", textContent: say.free.missing }), make("ul", {}, ...missing.map((p) => make("li", {}, p.text, " ", level(p))))]
+          : [make("p", { className: "fl-right", textContent: `✓ ${say.free.all_musts}` })]),
+        ...f.heard.map(said),
         make("div", { className: "fl-beside" }, ...yours, titled(say.free.model, markdown(f.spoken))),
-        make("p", { className: "fl-soft", textContent: label(say.free.where, f.anchor) }),
+        make("p", { className: "fl-soft", textContent: label(say.free.where, f.place) }),
         more, row(next()),
       ];
     },
@@ -173,9 +179,9 @@ function render({ model, el }) {
     if (sections.length) nodes.push(make("table", {}, make("caption", { textContent: say.summary.sections }), make("tbody", {}, ...sections)));
     if (["exam", "diagnosis"].includes(view.mode) && s.review.length)
       nodes.push(titled(say.summary.review, make("ul", {}, ...s.review.map((r) =>
-        make("li", {}, r.ask, ...[label(say.summary.given, r.given), fill(say.item.expected, r), r.message].filter(Boolean).flatMap((text) => [make("br"), text]))))));
+        make("li", {}, `${r.question} · ${r.ask}`, ...[label(say.summary.given, r.given), fill(say.item.expected, r), r.message].filter(Boolean).flatMap((text) => [make("br"), text]))))));
     if (s.missed.length)
-      nodes.push(titled(say.summary.missed, make("ul", {}, ...s.missed.map((m) => make("li", { textContent: `${m.question}: ${m.text} → ${m.anchor}` })))));
+      nodes.push(titled(say.summary.missed, make("ul", {}, ...s.missed.map((m) => make("li", { textContent: fill(say.summary.point, m) })))));
     const after = Object.entries(s.next);
     if (after.length && view.mode !== "drill")
       nodes.push(titled(say.summary.next, ...after.map(([n, lines]) =>

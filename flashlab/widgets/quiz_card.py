@@ -51,7 +51,10 @@ class QuizCard(Widget):
     def _static(self, step):
         ask, points = step.ask()["ask"], []
         if step.kind == "free":
-            points = [f"{k.text} ({self._text('free', k.level)})" for k in step.bank.key_points]
+            points = [
+                self._text("free", "point").format(text=k.text, level=self._text("free", k.level))
+                for k in step.bank.key_points
+            ]
             return {"ask": ask, "points": points, "answer": step.bank.spoken}
         if step.kind == "card":
             return {"ask": ask, "points": points, "answer": step.card.answer}

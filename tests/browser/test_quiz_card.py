@@ -138,7 +138,7 @@ def test_in_jupyterlab_a_question_is_answered_by_keyboard_and_kept(lab_server, n
     assert card.get_by_label("for one layer").is_checked()
     card.get_by_role("button", name="That is what I said").focus()
     page.keyboard.press("Enter")
-    card.get_by_text("Missing: a number with its unit").wait_for()
+    card.get_by_role("listitem").filter(has_text="a number with its unit").wait_for()
     assert violations(page, within=".fl-quiz") == {}
     assert page.evaluate("document.activeElement.innerText").startswith("Next"), "the focus is on Next"
     page.keyboard.press("Enter")
