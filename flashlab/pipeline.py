@@ -156,9 +156,10 @@ def busy(log, unit):
 
 
 def measured(records=None):
-    """[{step, D, causal, N, dtype, tflops, gpu, date}] of the steps' forward pass, at N = 4096 where that was timed.
+    """Measured rates of the steps' forward pass, each {step, D, causal, N, dtype, tflops, gpu, date}: of each
+    step, D and mask one, at N = 4096 and in fp16 where that was timed.
 
-    `records`: those of the suite "hopper" (default: the kept ones; today there may be none). fp16 comes first.
+    `records`: those of the suite "hopper" (default: the kept ones, of which there may be none).
     """
     from flashlab import bench
 

@@ -8,6 +8,7 @@ _HOME = {
     "BlockSchedule": "block_schedule",
     "DispatchDetective": "dispatch_detective",
     "MemoryMap": "memory_map",
+    "PipelineTimeline": "pipeline_timeline",
     "QuizCard": "quiz_card",
     "Roofline": "roofline",
     "SoftmaxStepper": "softmax_stepper",
