@@ -1,22 +1,21 @@
 """The suite `schedule`: how long grids of different shapes take, beside what `flashlab.schedule` predicts.
 
 B * H * N is fixed, so that all cases move the same tokens: FA1's grid has B * H programs, FA2's B * H * N /
-block_q. Under a causal mask FA2's blocks are started in three orders. Three launches that are no cases
+block_q. Under a causal mask FA2's blocks are started in three orders. A few launches that are no cases
 calibrate each kernel: the time of a tile step, what a program costs beside its tiles, and how fast an SM is
-with one program only. Everything else is predicted from these. Launches are timed inside CUDA graphs, because
-a short kernel takes less time than the host needs to launch it.
+with one program only. Everything else is predicted from these. How launches are timed and checked:
+flashlab/bench/grids.py.
 """
 
-import dataclasses
 from typing import NamedTuple
 
-from flashlab import gpus, schedule
+from flashlab import schedule
+from flashlab.bench.grids import D, Launch
 from flashlab.problem import Problem
 
 TOKENS = {"fa1": 73728, "fa2": 393216}  # B * H * N; what FA1 goes round on must fit into half of an H200's L2
 HEADS = (4, 16, 132, 133, 264)
 CAUSAL_HEADS = (4, 16, 64)
-D = 64
 GOAL = 0.15
 
 
@@ -28,6 +27,17 @@ class Calibration(NamedTuple):
     step_ms: float
     alone: float
     overhead: float
+
+
+class Work(NamedTuple):
+    """What a launch does: tile steps of its longest program and of the mean one, what an overhead is counted
+    in (FA1: query blocks of a program), and its programs.
+    """
+
+    longest: float
+    mean: float
+    units: int
+    programs: int
 
 
 def length(algorithm, heads):
@@ -42,31 +52,49 @@ def problem_of(algorithm, heads, n, config, causal=False):
 
 
 def calibration_sizes(algorithm, per_sm, sms, config):
-    """[(heads, N), ...]: two launches of one program on an SM, short and long, and one that fills all slots
-    evenly.
+    """[(heads, N), ...]: two launches of one program on an SM, short and long, then launches that fill all
+    slots evenly. FA1: one of these, for two different ones would have to leave L2. N is whole blocks, else
+    another kernel runs.
     """
     if algorithm == "fa1":
         fit = int(0.8 * TOKENS["fa1"]) // (sms * per_sm) // 64 * 64
         return [(32, 576), (32, 2304), (sms * per_sm, max(fit, 64))]
-    return [(2, sms // 2 * config[0]), (1, sms * config[0]), (sms * per_sm, 20 * max(config[:2]))]
+    block = max(config[:2])
+    singles = [(heads, sms // heads * config[0] // block * block) for heads in (2, 1)]
+    return [*singles, (sms * per_sm, 10 * block), (sms * per_sm, 40 * block)]
 
 
-def program_steps(algorithm, heads, n, config):
-    """(tile steps of a program, what its overhead is counted in, programs), all seeing all keys."""
-    queries, keys = -(-n // config[0]), -(-n // config[1])
-    return (queries * keys, queries, heads) if algorithm == "fa1" else (keys, 1, heads * queries)
+def work(algorithm, heads, n, config, causal=False):
+    """The `Work` of a launch."""
+    steps = [
+        i.work
+        for i in schedule.work_items(problem_of(algorithm, heads, n, config, causal), algorithm, "H200")
+    ]
+    units = -(-n // config[0]) if algorithm == "fa1" else 1
+    return Work(max(steps), sum(steps) / len(steps), units, len(steps))
 
 
-def calibrate(algorithm, per_sm, sms, config, milliseconds):
-    """The `Calibration` from the three times of `calibration_sizes`."""
+def calibrate(algorithm, per_sm, sms, config, milliseconds, causal=False):
+    """The `Calibration` from the times of `calibration_sizes`.
+
+    One program on an SM: t = (longest + overhead * units) * step / alone. A GPU whose slots are full, wave
+    after wave: t = programs / sms * (mean + overhead * units) * step. FA2's overhead comes from the full
+    launches, where other programs hide a part of it, and where the gap between two launches counts least.
+    """
     sizes = calibration_sizes(algorithm, per_sm, sms, config)
-    (w1, u1, _), (w2, u2, _), (w3, u3, n3) = (program_steps(algorithm, *s, config) for s in sizes)
-    t1, t2, t3 = milliseconds
-    # one program on an SM: (w + overhead * u) * step / alone
-    step_alone = (t2 / u2 - t1 / u1) / (w2 / u2 - w1 / u1)
-    overhead = max(t1 / u1 / step_alone - w1 / u1, 0.0)
-    # a full SM: that many programs share it, wave after wave
-    step = t3 / (n3 / sms) / (w3 + overhead * u3)
+    short, long, *full = (work(algorithm, *size, config, causal) for size in sizes)
+    t1, t2, *times = milliseconds
+    a1, a2 = short.longest / short.units, long.longest / long.units
+    step_alone = (t2 / long.units - t1 / short.units) / (a2 - a1)
+    each = [t * sms / f.programs for t, f in zip(times, full, strict=True)]  # of a program, if it had an SM
+    if len(full) == 2:
+        step = (each[1] - each[0]) / (full[1].mean - full[0].mean)
+        overhead = max(each[0] / step - full[0].mean, 0.0)
+    else:
+        overhead = max(t1 / short.units / step_alone - a1, 0.0)
+        step = each[0] / (full[0].mean + overhead * full[0].units)
+    if not (step > 0 and step_alone > 0):
+        raise ValueError(f"expected longer launches to take longer, got {milliseconds} ms for {sizes}")
     return Calibration(step, min(max(step / step_alone, 1 / per_sm), 1.0), overhead)
 
 
@@ -93,108 +121,78 @@ def ratios(rows, base):
     return rows
 
 
+def cases(algorithm, causal):
+    """The launches that are compared."""
+    if not causal:
+        return [Launch(heads, length(algorithm, heads), False, "natural") for heads in HEADS]
+    sizes = [(heads, length(algorithm, heads)) for heads in CAUSAL_HEADS]
+    return [Launch(*size, causal, order) for size in sizes for order in schedule.ORDERS]
+
+
 def run(say=print):
     """Measure and predict; yields one dict a case, and one for each calibration."""
-    gpu = this_gpu()
+    from flashlab.bench import device, grids
+    from flashlab.bench.kernels import reason
+
+    gpu, note = device.this_gpu()
+    if note:
+        say(note)
     for algorithm, causal in (("fa1", False), ("fa2", False), ("fa2", "top-left")):
         try:
-            config, per_sm, limit = resources(algorithm, causal, gpu)
+            config, per_sm, limit = grids.resources(algorithm, causal, gpu)
             sizes = calibration_sizes(algorithm, per_sm, gpu.sms, config)
-            times = [measure(algorithm, *size, config) for size in sizes]
-            found = calibrate(algorithm, per_sm, gpu.sms, config, times)
+            first, which = [Launch(*size, causal) for size in sizes], cases(algorithm, causal)
+            ms, clocks = grids.measure(algorithm, first + which, config)
+            times = [ms[launch] for launch in first]
+            found = calibrate(algorithm, per_sm, gpu.sms, config, times, causal)
         except Exception as problem:  # the other kernels can still be measured
-            say(f"{algorithm}: {type(problem).__name__}: {problem}")
-            yield dict(algorithm=algorithm, causal=causal, error=f"{type(problem).__name__}: {problem}"[:300])
+            yield dict(algorithm=algorithm, causal=causal, error=reason(problem))
+            say(f"{algorithm}: {reason(problem)}")
             continue
         head = dict(algorithm=algorithm, D=D, causal=causal, config=list(config), programs_per_sm=per_sm)
-        say(f"{algorithm} {per_sm} programs on an SM ({limit}), {found}")
+        head |= dict(clock_mhz=clocks) | (dict(gpu_note=note) if note else {})
         yield head | dict(limit=limit, sizes=sizes, calibration_ms=times, **found._asdict())
-        rows = []
-        for heads in CAUSAL_HEADS if causal else HEADS:
-            for order in schedule.ORDERS if causal else ("natural",):
-                n = length(algorithm, heads)
-                ms = measure(algorithm, heads, n, config, causal, order)
-                predicted = predict(algorithm, heads, n, config, gpu, per_sm, found, causal, order)
-                rows.append(
-                    head | dict(heads=heads, N=n, order=order, ms=ms, cache="warm", predicted_ms=predicted)
-                )
-        if causal:
-            for heads in CAUSAL_HEADS:
-                mine = [row for row in rows if row["heads"] == heads]
-                ratios(mine, lambda row: row["order"] == "reversed")
-        else:
-            ratios(rows, lambda row: row["heads"] == 132)
+        say(calibrated(head, found))
+        rows = compared(which, ms, head, gpu, found)
         for row in rows:
-            say(line(row))
             yield row
+            say(line(row))
+        say(f"{sum(row['ok'] for row in rows)} of {len(rows)} ratios within {GOAL:.0%}")
 
 
-def this_gpu():
-    """The table's GPU for the CUDA device, with its own number of SMs and its own L2."""
-    import torch
+def compared(which, ms, head, gpu, found):
+    """A row for each launch, with ratios: to 132 heads, or under a mask to the shipped order of as many."""
+    algorithm, config, per_sm = (head[name] for name in ("algorithm", "config", "programs_per_sm"))
+    rows = []
+    for a in which:
+        predicted = predict(
+            algorithm, a.heads, a.n, config, gpu, per_sm, found, a.causal, a.order if a.causal else None
+        )
+        row = dict(heads=a.heads, N=a.n, order=a.order, ms=ms[a], cache="warm", predicted_ms=predicted)
+        rows.append(head | row)
+    if not head["causal"]:
+        return ratios(rows, lambda row: row["heads"] == 132)
+    for heads in dict.fromkeys(a.heads for a in which):
+        ratios([row for row in rows if row["heads"] == heads], lambda row: row["order"] == "reversed")
+    return rows
 
-    props = torch.cuda.get_device_properties(0)
-    names = [name for name in gpus.ALL if all(part in props.name for part in name.split()[:1])]
-    gpu = gpus.get(names[0] if names else "H200")
-    return dataclasses.replace(
-        gpu, name=props.name, sms=props.multi_processor_count, l2_bytes=props.L2_cache_size, exp_rate=None
+
+def calibrated(head, found):
+    """One line: what a kernel's calibration found."""
+    return (
+        f"{mark(head)} {head['programs_per_sm']} programs on an SM, a step {1e6 * found.step_ms:.0f} ns, "
+        f"overhead {found.overhead:.1f}, alone {found.alone:.2f}"
     )
-
-
-def attend(algorithm, q, k, v, config, causal, order):
-    """Launch one kernel."""
-    from flashlab.bench import orders
-    from flashlab.kernels import fa1
-
-    run_kernel = fa1.forward if algorithm == "fa1" else orders.forward(order or "natural")
-    return run_kernel(q, k, v, causal=causal or None, scale=D**-0.5, config=config)
-
-
-def inputs(heads, n, device="cuda"):
-    """q, k and v [1, heads, N, D], fp16."""
-    import torch
-
-    torch.manual_seed(0)
-    return [torch.randn(1, heads, n, D, device=device, dtype=torch.float16) for _ in "qkv"]
-
-
-def resources(algorithm, causal, gpu):
-    """(Config, programs on an SM, what limits them) of the shipped kernel, from its registers and memory."""
-    from flashlab.kernels.launch import capture, config_for
-
-    q, k, v = inputs(1, 1024)
-    config = config_for(q, "fa1" if algorithm == "fa1" else "forward" if causal else "forward simple")
-    with capture() as calls:
-        attend(algorithm, q, k, v, config, causal, "reversed")
-    kernel, args, options = calls[0]
-    try:
-        compiled = kernel.warmup(*args, grid=(1,), **options)
-        compiled._init_handles()
-        registers, shared = compiled.n_regs, compiled.metadata.shared
-    except Exception as problem:  # not a public interface; the shipped configurations aim at two
-        return config, 2, f"assumed, because {type(problem).__name__}: {problem}"[:200]
-    per_sm, limit = gpu.residents(config.num_warps, registers, shared)
-    return config, max(per_sm, 1), f"{limit}: {registers} registers, {shared} bytes shared"
-
-
-def measure(algorithm, heads, n, config, causal=False, order="natural"):
-    """Median milliseconds of one launch, checked against the shipped order before its time counts."""
-    import torch
-
-    from flashlab.bench.timing import time_graph
-
-    q, k, v = inputs(heads, n)
-    if order != "reversed" and algorithm == "fa2":
-        got, want = (attend(algorithm, q, k, v, config, causal, o)[0] for o in (order, "reversed"))
-        if not torch.equal(got, want):
-            raise AssertionError(f"the order {order} changes results")
-    return time_graph(lambda: attend(algorithm, q, k, v, config, causal, order)).median
 
 
 def line(row):
     """One line of progress."""
     return (
-        f"{row['algorithm']} heads {row['heads']:3} N {row['N']:5} {'causal' if row['causal'] else 'full':6} "
-        f"{row['order']:13} {row['ms']:8.3f} ms (predicted {row['predicted_ms']:8.3f})  "
-        f"ratio {row['ratio']:.3f} predicted {row['predicted_ratio']:.3f} ({row['off']:+.1%})"
+        f"{mark(row)} H {row['heads']:3} N {row['N']:5} {row['order']:13} {row['ms']:8.3f} ms  "
+        f"x{row['ratio']:#.3g}, model {row['predicted_ratio']:#.3g} ({row['off']:+.0%})"
     )
+
+
+def mark(row):
+    """The kernel and its mask."""
+    return f"{row['algorithm']} {'causal' if row['causal'] else 'full':6}"

@@ -196,14 +196,16 @@ def compile_first(count, limit_s=240):
 
 def run(say=print):
     """Profile every case; yields one dict a case, or one with "error" that says why there is none."""
-    from flashlab.bench.schedule import this_gpu
+    from flashlab.bench.device import this_gpu
 
     ncu = find_ncu()
     if ncu is None:
         say("NVIDIA Nsight Compute (ncu) was not found: the recorded run stands in")
         yield dict(error="ncu not found")
         return
-    which, gpu = cases(), this_gpu()
+    which, (gpu, note) = cases(), this_gpu()
+    if note:
+        say(note)
     try:
         compile_first(len(which))
         text, unknown = profile(ncu, METRICS)
@@ -226,7 +228,7 @@ def run(say=print):
         predicted["l2_bytes"] = gpu.l2_bytes
         row = compare(case, {key: values.get(name) for key, name in METRICS.items()}, predicted)
         say(line(row))
-        yield row | dict(config=list(config))
+        yield row | dict(config=list(config)) | (dict(gpu_note=note) if note else {})
 
 
 def config_of(case):
