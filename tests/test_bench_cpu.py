@@ -64,6 +64,22 @@ def test_an_unknown_peer_is_refused_with_the_closest():
         cpu.plan(names=["fa2"])
 
 
+@pytest.mark.parametrize(
+    "which, why",
+    [
+        (dict(directions=["forwrd"]), "unknown direction 'forwrd'. Did you mean 'forward'"),
+        (dict(lengths=(64, 0)), "expected lengths from 1 up, got 0"),
+        (dict(dims=(-8,)), "expected dims from 1 up, got -8"),
+    ],
+)
+def test_what_is_no_direction_and_no_size_is_not_measured(which, why):
+    with pytest.raises(ValueError, match=why):
+        cpu.plan(**which)
+
+
 def test_it_says_what_it_does_not_show():
     for text in (cpu.NOTE, cpu.__doc__):
         assert "FlashAttention is on a GPU" in text
+    said = []
+    list(cpu.run((16,), said.append, budget_ms=1, names=["standard"], directions=["forward"]))
+    assert len(said) == 2 and said[-1] == cpu.NOTE

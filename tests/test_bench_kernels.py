@@ -59,6 +59,13 @@ def test_an_unknown_peer_is_refused_before_anything_runs():
         kernels.plan([SMALL], ["standard", "fa22"])
 
 
+def test_what_is_no_direction_and_no_size_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="unknown direction 'backwards'. Did you mean 'backward'"):
+        kernels.plan([], directions=["backwards"])
+    with pytest.raises(ValueError, match="expected lengths from 1 up, got 0"):
+        list(kernels.cases(lengths=(0,)))
+
+
 def test_floors_of_a_known_case_are_those_of_paper_and_pencil():
     found = floors.floors(CASE, "forward", 2.0, H200)
     one = 4 * 16 * 4096 * 128 * 2  # bytes of q

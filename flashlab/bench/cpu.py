@@ -13,14 +13,13 @@ result included; in backward rows kept_bytes: what autograd keeps from the forwa
 import itertools
 
 from flashlab.bench import peers
+from flashlab.bench.kernels import DIRECTIONS, check_sizes, line, reason
 from flashlab.bench.memory import peak_in_numpy, peak_on_cpu
 from flashlab.bench.timing import Host
 from flashlab.bench.work import measured
+from flashlab.text import t
 
-NOTE = (
-    "CPU times: they compare programs on this CPU and show how time and memory grow with N; "
-    "they do not say how fast FlashAttention is on a GPU. NumPy's tiled loops pay for Python at every tile."
-)
+NOTE = t("bench.cpu_note", language="en")  # kept with the rows; said at the end in the chosen language
 LENGTHS, QUICK_LENGTHS = (256, 512, 1024, 2048), (128, 256)
 NUMPY_UP_TO = 1024  # the loops take seconds beyond
 HEADS, DIM = 4, 64
@@ -28,11 +27,14 @@ PEERS = ("numpy-naive", "numpy-fa2", "sdpa-flash", "sdpa-math", "standard")
 SQUARES = 5  # score matrices that standard attention holds at once, backward
 
 
-def plan(lengths=LENGTHS, causal=(False,), dims=(DIM,), names=None, directions=("forward", "backward")):
+def plan(lengths=LENGTHS, causal=(False,), dims=(DIM,), names=None, directions=DIRECTIONS):
     """[(case, direction, peer), ...] in the order in which they are measured; NumPy only as far as it goes in
-    seconds, unless it is asked for by name. Raises ValueError for an unknown peer.
+    seconds, unless it is asked for by name. Raises ValueError for an unknown peer or direction and for sizes
+    below 1.
     """
     peers.check_names(names or (), PEERS)
+    peers.check_names(directions, DIRECTIONS, "direction")
+    check_sizes(lengths, dims)
     return [
         (dict(dtype="float32", D=d, N=n, causal=c, B=1, H=HEADS), direction, name)
         for d, c, n, direction, name in itertools.product(dims, causal, lengths, directions, names or PEERS)
@@ -44,8 +46,6 @@ def run(lengths=LENGTHS, say=print, budget_ms=250.0, **which):
     """Measure every case of a `plan` (same arguments); yields one dict a measurement (or with "error": why
     there is none). `budget_ms`: about how long the timed runs of one measurement take.
     """
-    from flashlab.bench.kernels import line, reason
-
     for case, direction, name in plan(lengths, **which):
         row = dict(case, direction=direction, peer=name)
         try:
@@ -57,6 +57,7 @@ def run(lengths=LENGTHS, say=print, budget_ms=250.0, **which):
             row["error"] = reason(problem)
         yield row
         say(line(row))
+    say(t("bench.cpu_note"))
 
 
 def fits(case):

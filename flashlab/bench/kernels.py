@@ -14,26 +14,36 @@ from flashlab.bench.peers import Absent, all_peers, check_names, installed, make
 
 TOKENS, HIDDEN = 16384, 2048
 LENGTHS, QUICK_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384), (1024, 4096)
+DIRECTIONS = ("forward", "backward")
 
 
 def cases(dtypes=("float16", "bfloat16"), dims=(64, 128), lengths=LENGTHS, causal=(False, True)):
-    """The grid of cases, as dicts with dtype, D, N, causal, B, H."""
+    """The grid of cases, as dicts with dtype, D, N, causal, B, H. Raises ValueError for sizes below 1."""
+    check_sizes(lengths, dims)
     for dtype, d, c, n in itertools.product(dtypes, dims, causal, lengths):
         yield dict(dtype=dtype, D=d, N=n, causal=c, B=max(1, TOKENS // n), H=max(1, HIDDEN // d))
 
 
-def plan(which, names=None, directions=("forward", "backward")):
+def plan(which, names=None, directions=DIRECTIONS):
     """[(case, direction, peer), ...] in the order in which they are measured; all peers that are installed
-    where none are named.
+    where none are named. Raises ValueError for an unknown peer or direction.
     """
     check_names(names or (), all_peers())
+    check_names(directions, DIRECTIONS, "direction")
     return list(itertools.product(which, directions, names or installed()))
+
+
+def check_sizes(lengths, dims):
+    """Raise ValueError for a sequence length or head dimension below 1."""
+    for name, sizes in (("lengths", lengths), ("dims", dims)):
+        if min(sizes, default=1) < 1:
+            raise ValueError(f"expected {name} from 1 up, got {min(sizes)}")
 
 
 def run(
     which,
     peers=None,
-    directions=("forward", "backward"),
+    directions=DIRECTIONS,
     say=print,
     *,
     where="cuda",

@@ -47,11 +47,11 @@ def make(name):
     return all_peers()[name]()
 
 
-def check_names(names, known):
+def check_names(names, known, what="peer"):
     """Raise ValueError, with the closest names, for the first of `names` that is not `known`."""
     for name in names:
         if name not in known:
-            raise unknown_name("peer", name, known)
+            raise unknown_name(what, name, known)
 
 
 def installed():
