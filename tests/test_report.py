@@ -183,7 +183,18 @@ def test_a_file_that_holds_something_else_is_one_sentence_and_no_page(text, tmp_
     source.write_text(text)
     assert cli.main(["report", "--from", str(source), "--out", str(out)]) == 2
     assert "x.json" in capsys.readouterr().err and not out.exists()
-    assert cli.main(["report", "--from", str(tmp_path / "gone.json"), "--out", str(out)]) == 2
+
+
+def test_a_file_that_is_gone_and_a_folder_that_is_not_there_are_one_sentence_each(
+    tmp_path, monkeypatch, capsys
+):
+    gone, there = tmp_path / "gone.json", tmp_path / "r.html"
+    assert cli.main(["report", "--from", str(gone), "--out", str(there)]) == 2
+    assert capsys.readouterr().err == f"flashlab report: {gone} cannot be read: No such file or directory\n"
+    monkeypatch.setattr(measure, "measure", lambda *_: pytest.fail("measured before it looked"))
+    for how in (["--out", "no/r.html"], ["--out", str(there), "--markdown", "no/r.md"]):
+        assert cli.main(["report", *how]) == 2
+        assert "there is no folder no to write r." in capsys.readouterr().err
 
 
 def test_measuring_says_each_step_and_what_was_measured_makes_the_same_page_again(

@@ -37,11 +37,13 @@ def run(args):
     """Measure or read, write the files; returns the exit status."""
     from flashlab.bench.report import records
 
+    for file in filter(None, (args.out, args.markdown)):  # before minutes are spent on measuring
+        if not file.absolute().parent.is_dir():
+            return _fail(t("report.file.no_folder", folder=file.parent, file=file.name))
     try:
         found = [record for source in args.sources or () for record in records.load(source)]
-    except (OSError, ValueError) as problem:
-        print(f"flashlab report: {problem}", file=sys.stderr)
-        return 2
+    except ValueError as problem:
+        return _fail(problem)
     if not args.sources:
         from flashlab.bench.report.measure import measure
 
@@ -72,6 +74,11 @@ def keep(found, file):
     """Write records to a JSON file that `flashlab report --from` and `records.load` read."""
     plain = [{k: v for k, v in record.items() if k != "file"} for record in found]
     file.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+
+
+def _fail(problem):
+    print(f"flashlab report: {problem}", file=sys.stderr)
+    return 2
 
 
 def _say(text):

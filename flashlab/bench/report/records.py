@@ -84,11 +84,13 @@ def record_id(record, row):
 def load(path):
     """The records in a JSON file of `flashlab bench` or of an earlier report: a list of dicts with `file`.
 
-    Raises ValueError, in one sentence, for a file that holds something else; OSError where it can't be read.
+    Raises ValueError, in one sentence, for a file that holds something else or can't be read.
     """
     path = Path(path)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise ValueError(t("report.file.unreadable", file=path, why=problem.strerror)) from None
     except ValueError:
         raise ValueError(t("report.file.no_json", file=path.name)) from None
     found = found if isinstance(found, list) else [found]
