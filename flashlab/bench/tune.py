@@ -2,16 +2,16 @@
 tuned at run time).
 
 Every candidate is compiled in a process of its own, many at once and each with a time limit, because a
-compiler may fail or take for ever; then each is checked against the shipped configuration's result and timed
-alone.
+compiler may fail or take for ever; then each is timed alone: inputs are new in every run, results are
+poisoned, and those of the last timed run are compared with the shipped configuration's before a time counts.
 """
 
 import itertools
 import multiprocessing
 import os
 
-from flashlab.bench.kernels import HIDDEN, TOKENS, flops
-from flashlab.bench.timing import time_cuda
+from flashlab.bench.floors import flops
+from flashlab.bench.kernels import HIDDEN, TOKENS, reason
 
 DIRECTIONS = ("forward", "dkdv", "dq")
 SHARED_MEMORY = 227 * 1024  # bytes that one program may have on Hopper
@@ -51,34 +51,93 @@ def run(dims, lengths, causal, directions=DIRECTIONS, dtype="bfloat16", limit_s=
         direction, dim, mask, _, config = job
         row = dict(direction=direction, D=dim, causal=mask, dtype=dtype, config=list(config))
         if problem:
-            yield row | dict(error=problem)
+            yield (failed := row | dict(error=problem))
+            say(line(failed))
             continue
         for n in lengths:
-            case = dict(B=TOKENS // n, H=HIDDEN // dim, N=n, D=dim, causal=mask)
-            timing = time_cuda(call(case, direction, dtype, config), budget_ms=40.0)
-            share = {"forward": 1.0, "dkdv": 2.0, "dq": 1.5}[direction]  # half of its matrix products
-            speed = flops(case, "forward") * share / timing.median / 1e9
-            yield row | dict(N=n, ms=timing.median, tflops=speed, cache="flushed")
-            mark = "causal" if mask else "full"
-            what = f"{direction:8} D {dim:3} {mark:6} N {n:5} {tuple(config)}"
-            say(f"{what}  {timing.median:.3f} ms  {speed:.0f}")
+            case = dict(B=max(1, TOKENS // n), H=max(1, HIDDEN // dim), N=n, D=dim, causal=mask)
+            found = row | dict(N=n)
+            try:
+                found |= timed(case, direction, dtype, config)
+            except Exception as problem:  # wrong, or too little memory at this length
+                found["error"] = reason(problem)
+            yield found
+            say(line(found))
 
 
-def call(case, direction, dtype, config):
-    """A function that launches one kernel once, on fresh random tensors."""
-    import torch
+def line(row):
+    """One line of progress."""
+    config = ",".join(map(str, row["config"][:4])) + (",tma" if row["config"][4] else "")
+    mask = "causal" if row["causal"] else "full"
+    head = f"{row['direction']:8} D {row['D']:3} {mask:6} N {row.get('N', ''):5} {config:16} "
+    return head + (row["error"] if "error" in row else f"{row['ms']:8.3f} ms {row['tflops']:5.0f} TFLOP/s")
 
-    from flashlab.kernels import fa2, fa2_backward
 
-    shape = case["B"], case["H"], case["N"], case["D"]
-    q, k, v, do = (torch.randn(shape, device="cuda", dtype=getattr(torch, dtype)) for _ in range(4))
-    how = dict(causal="top-left" if case["causal"] else None, scale=case["D"] ** -0.5)
-    if direction == "forward":
-        return lambda: fa2.forward(q, k, v, **how, config=config)
-    o, lse = fa2.forward(q, k, v, **how)
-    delta = fa2_backward.delta(o, do)
-    back = fa2_backward.backward_kv if direction == "dkdv" else fa2_backward.backward_q
-    return lambda: back(q, k, v, do, lse, delta, **how, config=config)
+def timed(case, direction, dtype, config, where="cuda", device=None, **how):
+    """The fields of one configuration on one case. `where`, `device` and `how` (for `timing.measure`) are for
+    tests without a GPU.
+    """
+    from flashlab.bench.clocks import sm_mhz
+    from flashlab.bench.timing import Cuda, measure
+
+    inputs, before = Inputs(case, direction, dtype, where), sm_mhz()
+    worst = []
+    timing = measure(
+        lambda _: inputs.launch(config), device or Cuda(),
+        prepare=lambda _, results: inputs.renew(results),
+        check=lambda _, results: worst.append(difference(inputs.launch(None), results)),
+        **{"budget_ms": 40.0, **how},
+    )  # fmt: skip
+    share = {"forward": 1.0, "dkdv": 2.0, "dq": 1.5}[direction]  # half of its matrix products
+    row = dict(ms=timing.median, low=timing.low, high=timing.high, runs=timing.runs, max_difference=worst[0])
+    row |= dict(tflops=flops(case, "forward") * share / timing.median / 1e9, cache="flushed")
+    return row | dict(clock_mhz=[before, sm_mhz()])
+
+
+class Inputs:
+    """Random tensors of a case, and one launch of one kernel on them."""
+
+    def __init__(self, case, direction, dtype, where="cuda"):
+        import torch
+
+        shape = case["B"], case["H"], case["N"], case["D"]
+        self.tensors = [torch.randn(shape, device=where, dtype=getattr(torch, dtype)) for _ in range(4)]
+        self.how = dict(causal="top-left" if case["causal"] else None, scale=case["D"] ** -0.5)
+        self.direction = direction
+        self.renew(None)
+
+    def renew(self, results):
+        """NaN in the results of the last run, new inputs; before a backward kernel its lse and delta."""
+        from flashlab.kernels import fa2, fa2_backward
+
+        for x in results or ():
+            x.fill_(float("nan"))
+        for x in self.tensors:
+            x.normal_()
+        if self.direction != "forward":
+            o, self.lse = fa2.forward(*self.tensors[:3], **self.how)
+            self.delta = fa2_backward.delta(o, self.tensors[3])
+
+    def launch(self, config):
+        """The results with a Config (None: the shipped one), as a tuple."""
+        from flashlab.kernels import fa2, fa2_backward
+
+        if self.direction == "forward":
+            return fa2.forward(*self.tensors[:3], **self.how, config=config)
+        back = fa2_backward.backward_kv if self.direction == "dkdv" else fa2_backward.backward_q
+        got = back(*self.tensors, self.lse, self.delta, **self.how, config=config)
+        return got if isinstance(got, tuple) else (got,)
+
+
+def difference(want, results):
+    """The largest difference of two results; raises AssertionError where it is no rounding."""
+    worst = 0.0
+    for a, b in zip(want, results, strict=True):
+        off = (a.float() - b.float()).abs().max().item()
+        if not off <= 0.05 * a.float().abs().max().item():
+            raise AssertionError(f"wrong result: differs by {off:.3g} from the shipped configuration's")
+        worst = max(worst, off)
+    return worst
 
 
 def compile_one(job):
@@ -88,20 +147,12 @@ def compile_one(job):
     import torch
 
     direction, dim, mask, dtype, config = job
-    case = dict(B=1, H=2, N=1000, D=dim, causal=mask)
     try:
-        results = []
-        for c in (None, config):
-            torch.manual_seed(0)
-            got = call(case, direction, dtype, c)()
-            results.append(got if isinstance(got, tuple) else (got,))
-        torch.cuda.synchronize()
-        for a, b in zip(*results, strict=True):
-            error = (a.float() - b.float()).abs().max().item()
-            if not error <= 0.05 * a.float().abs().max().item():
-                return f"wrong result: differs by {error:.3g}"
+        torch.manual_seed(0)
+        inputs = Inputs(dict(B=1, H=2, N=1000, D=dim, causal=mask), direction, dtype)
+        difference(inputs.launch(None), inputs.launch(config))
     except Exception as problem:
-        return f"{type(problem).__name__}: {problem}"[:200]
+        return reason(problem)
 
 
 def compile_all(jobs, limit_s):
