@@ -43,7 +43,7 @@ export function lanes(log) {
 
 const products = (log, block) => log.stretches.filter((e) => e.unit === "tensor" && e.block === block);
 // [from, to] of a view: all; the middle of the first query block; where the first block ends and the second begins.
-export function view(logs, name) {
+export function pipelineView(logs, name) {
   const all = [0, Math.max(...logs.map((log) => log.end))];
   if (name === "whole") return all;
   const last = logs.at(-1), clocks = products(last, 0)[0].end - products(last, 0)[0].start;
