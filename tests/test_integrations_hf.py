@@ -9,6 +9,7 @@ import torch
 
 if os.environ.get("CI") != "true":  # there a missing transformers is an error
     pytest.importorskip("transformers", reason="the extra hf is not installed: pip install 'flashlab[hf]'")
+import transformers
 from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
 
 from flashlab.integrations import hf, layout
@@ -215,6 +216,21 @@ def test_greedy_generation_gives_the_same_tokens_through_decode_attention(paddin
         tables = [kwargs.get("block_table") for _, kwargs in calls]
     assert len(tables) == 2  # one layer, all tokens but the first; none where PyTorch computes
     assert all((table is None) == (padding == "none") for table in tables)
+
+
+def test_the_empty_slots_of_a_static_cache_are_not_seen():
+    ids = tokens(2, 8)
+
+    def continued(name):
+        model = llama(name, 1, 2, 1).eval()
+        room = {CACHE: transformers.StaticCache(config=model.config, max_cache_len=20)}
+        with torch.no_grad():
+            first = model(ids[:, :6], **room).logits
+            return first, model(ids[:, 6:], **room).logits  # slots 8 to 19 stay empty
+
+    want = continued("sdpa")
+    for name in (*FAST, KERNELS):
+        assert_close(continued(name), want)
 
 
 def test_a_cache_continued_by_several_tokens_is_read_from_its_end(monkeypatch):
