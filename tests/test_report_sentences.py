@@ -9,8 +9,9 @@ from report_cases import GPU, ORIGIN, both, record, row
 
 import flashlab
 from flashlab import bench
+from flashlab.bench import peers
 from flashlab.bench.report import gather, records, sentences, wording
-from flashlab.bench.report.pairs import compare, digits
+from flashlab.bench.report.pairs import STANDARD, compare, digits
 from flashlab.bench.report.sentences import NotMeasured, speed_and_memory, training, training_memory
 
 TIME = st.floats(1e-3, 1e4)
@@ -83,6 +84,15 @@ def test_a_sentence_names_machine_case_baseline_date_version_and_its_records():
     )
     made = record(*rows, origin=GPU, suite="kernels")
     assert found.ids == tuple(records.record_id(made, r) for r in reversed(rows))
+
+
+@pytest.mark.parametrize("peer", [p for p in peers.all_peers() if p not in ("fa1", *STANDARD)])
+def test_every_peer_but_fa1_gets_a_sentence_that_names_it(peer):
+    rows = both(3.0, 1.0, dtype="float16")
+    rows[1]["peer"] = peer
+    text = speed_and_memory(read(*rows, origin=GPU, suite="kernels")).text
+    names = "FlashAttention|cuDNN|memory-efficient|FlexAttention"
+    assert re.match(rf"Measured .*({names}).* on an RTX 4090", text)
 
 
 def test_the_longest_n_is_taken_and_not_the_best_ratio():

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from itertools import product
 
+from flashlab.bench.peers import FLASH_ATTN
 from flashlab.bench.report.records import Measurement, machine
 
 # In order of preference. `standard` is matmul, softmax, matmul in the inputs' own format.
-FLASH = ("fa2", "sdpa-flash", "sdpa-cudnn", "sdpa-efficient", "flex")
+FLASH = ("fa2", "sdpa-flash", "sdpa-cudnn", "sdpa-efficient", "flex", *FLASH_ATTN)
 STANDARD = ("standard", "sdpa-math")
 DTYPES = ("float16", "bfloat16", "float32")
 
