@@ -36,19 +36,22 @@ function render({ model, el }) {
   const quiet = () => [press(say.widget.skip, () => act("skip"), "fl-quiet"), press(say.widget.stop, () => act("stop"), "fl-quiet")];
   const titled = (title, ...nodes) => make("div", { className: "fl-part" }, make("p", { className: "fl-title", textContent: title }), ...nodes);
 
+  // A listener, not box.onkeydown: a handler there that returns false keeps every other key from being typed.
+  const onEnter = (box, call, also = () => true) =>
+    box.addEventListener("keydown", (e) => e.key === "Enter" && !e.isComposing && also(e) && (e.preventDefault(), call()));
   const forms = {
     free() {
       const box = make("textarea", { rows: 6, placeholder: say.free.placeholder });
       box.setAttribute("aria-label", say.free.yours);
       const done = () => act("answer", box.value);
-      box.onkeydown = (e) => e.key === "Enter" && (e.ctrlKey || e.metaKey) && (e.preventDefault(), done());
+      onEnter(box, done, (e) => e.ctrlKey || e.metaKey);
       return [box, row(press(say.free.done, done), ...quiet())];
     },
     number(step) {
       const box = make("input", { type: "text", autocomplete: "off", spellcheck: false });
       box.setAttribute("aria-label", `${say.item.answer} ${step.unit}`);
       const done = () => act("answer", box.value);
-      box.onkeydown = (e) => e.key === "Enter" && (e.preventDefault(), done());
+      onEnter(box, done);
       return [row(box, make("span", { className: "fl-unit", textContent: step.unit }), press(say.widget.send, done), ...quiet())];
     },
     choice(step) {

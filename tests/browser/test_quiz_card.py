@@ -83,6 +83,14 @@ def test_nothing_runs_over_a_narrow_page(open_twin):
         assert wide <= 0, name
 
 
+@pytest.mark.parametrize("name", ["numeric", "free"])
+def test_what_is_typed_key_by_key_stands_in_the_box(open_twin, name):
+    frame = open_twin(dict(states("en"))[name])
+    frame.locator("textarea, input[type=text]").focus()
+    frame.page.keyboard.type("8.6 GB a+b")
+    assert frame.locator("textarea, input[type=text]").input_value() == "8.6 GB a+b"
+
+
 def test_the_spot_and_choice_forms_are_buttons_with_their_keys(open_twin):
     frame = open_twin(at_item("choice"))
     assert frame.locator(".fl-option kbd").all_inner_texts() == ["a", "b", "c"]
@@ -129,8 +137,10 @@ def test_in_jupyterlab_a_question_is_answered_by_keyboard_and_kept(lab_server, n
     card = page.locator(".fl-quiz")
     card.wait_for(timeout=60_000)
     box = card.get_by_role("textbox", name="Your answer")
-    box.fill("For every batch and head, N squared")
-    box.press("Control+Enter")
+    box.focus()
+    page.keyboard.type("For every batch and head, N squared")
+    assert box.input_value() == "For every batch and head, N squared", "every key reaches the box"
+    page.keyboard.press("Control+Enter")
     card.get_by_text("marking is assisted, not judged").wait_for()
     assert card.get_by_label("batch × heads × N²").is_checked()
     card.get_by_label("for one layer").focus()
