@@ -33,6 +33,7 @@ MADE = {
     "roofline": lambda: figures.roofline(P),
     "memory_map": lambda: figures.memory_map(P),
     "tile_budget": lambda: figures.tile_budget(),
+    "pipeline_timeline": lambda: figures.pipeline_timeline((2, 4)),
 }
 
 

@@ -3,7 +3,7 @@
 
 export const UNITS = ["copy", "tensor", "exp", "fp32"];
 export const put = (text, values) => text.replace(/\{(\w+)\}/g, (all, name) => values[name] ?? all);
-export const percent = (x) => `${x > 0.995 && x < 0.9995 ? Math.floor(1000 * x) / 10 : Math.round(100 * x)} %`;
+export const percent = (x) => `${x > 0.995 && x < 0.9995 ? Math.floor(1000 * x) / 10 : Math.round(100 * x)}\u00a0%`;
 export const count = (x) => Math.round(x).toLocaleString("en");
 
 function numbers([width, text]) {
@@ -117,7 +117,8 @@ export function moreOf(shown, s) {
   const it = { step, other, clocks: count(log.end), other_clocks: count(before.end), times: Math.max(ratio, 1 / ratio).toFixed(2),
     inside: percent(busy(log, "tensor", middle(log))), other_inside: percent(busy(before, "tensor", middle(before))), pause: count(pause(log)), other_pause: count(pause(before)) };
   const said = put(Math.abs(ratio - 1) < 0.015 ? s.same : ratio > 1 ? s.sooner : s.later, it);
-  return `${look} ${said} ${put(s.inside, it)}`;
+  const full = other < step && busy(before, "tensor", middle(before)) > 0.99;
+  return [look, said, put(s.inside, it), full ? put(s.full, it) : ""].filter(Boolean).join(" ");
 }
 // The units that work most: all within two points of the busiest.
 export function busiest(log) {

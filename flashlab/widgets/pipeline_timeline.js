@@ -22,9 +22,9 @@ function render({ model, el }) {
     <div class="choices">${choice("above", s.upper, [[0, s.nothing_above], ...steps])}${choice("step", s.lower, steps)}${choice("D", s.head_dim, dims.map((d) => [d, d]))}
       <label><input type="checkbox" name="causal"> ${safe(s.causal)}</label></div>
     <div class="ask" role="group" aria-label="${safe(s.guess_unit)}"><p></p>
-      <span role="radiogroup" aria-label="${safe(s.guess_unit)}"><b>${safe(s.guess_unit)}</b>${UNITS.map((unit, i) => `<label><input type="radio" name="${id}" value="${unit}" ${i ? "" : "checked"}> ${safe(s.unit[unit])}</label>`).join("")}</span>
+      <span role="radiogroup" aria-label="${safe(s.guess_unit)}"><b>${safe(s.guess_unit)}</b>${UNITS.map((unit) => `<label><input type="radio" name="${id}" value="${unit}"> ${safe(s.unit[unit])}</label>`).join("")}</span>
       <label><b>${safe(s.guess_share)}</b> <input type="range" name="guess" min="0" max="100" value="50"><span class="at-guess">50 %</span></label>
-      <span><button type="button" data-do="show">${safe(s.show)}</button> <button type="button" data-do="skip">${safe(s.skip)}</button></span></div>
+      <span><button type="button" data-do="show" disabled>${safe(s.show)}</button> <button type="button" data-do="skip">${safe(s.skip)}</button></span></div>
     <p class="told"></p>
     <div class="shown"><div class="views" role="group" aria-label="${safe(s.in_view)}">${["whole", "steady", "between"].map((name) => `<button type="button" data-view="${name}">${safe(s[name])}</button>`).join("")}
         <button type="button" data-do="closer" aria-label="${safe(s.closer)}">+</button><button type="button" data-do="wider" aria-label="${safe(s.wider)}">−</button></div>
@@ -57,7 +57,9 @@ function render({ model, el }) {
     $(".more").hidden = hidden;
     $(".told").hidden = hidden || guess < 0 || guess > 100;
     const most = busiest(subject), share = busy(subject, "tensor");
-    if (s.unit[unit]) $(".told").textContent = put(s.guessed, { unit: s.unit[unit], guess: `${guess} %`, busy: percent(share), unit_right: most.includes(unit) ? s.yes : put(s.no, { most: most.map((u) => s.unit[u]).join(s.and) }), share_right: Math.abs(guess - 100 * share) <= 5 ? s.share_yes : "" });
+    const near = Math.abs(guess - 100 * share) <= 5;
+    $(".told").classList.toggle("right", near && most.includes(unit));
+    if (s.unit[unit]) $(".told").textContent = put(s.guessed, { unit: s.unit[unit], guess: `${guess}\u00a0%`, busy: percent(share), unit_right: most.includes(unit) ? s.yes : put(s.no, { most: most.map((u) => s.unit[u]).join(s.and) }), share_right: near ? s.share_yes : "" });
     $("[data-do=table]").textContent = table ? s.as_picture : s.as_table;
     $(".source").textContent = `${s.model} ${[64, 128].includes(o.D) ? put(s.made, made) : put(s.made_here, made)}`;
     $(".only-own").hidden = !shown().some(([step]) => step === 1);
@@ -102,7 +104,7 @@ function render({ model, el }) {
   function drawTable() {
     const all = [1, 2, 3, 4, 5].map((step) => [step, log(step)]), heads = all.map(([step]) => `<th scope="col">${safe(put(s.step, { n: step }))}</th>`).join("");
     const row = (name, cell) => `<tr><th scope="row">${safe(name)}</th>${all.map(([step, x]) => `<td>${safe(cell(x, step))}</td>`).join("")}</tr>`;
-    const whole = [...UNITS.map((unit) => row(s.unit[unit], (x) => percent(busy(x, unit)))), row(s.t_inside, (x) => percent(busy(x, "tensor", middle(x)))), row(s.t_pause, (x) => count(pause(x))), row(s.t_clocks, (x) => count(x.end)), row(s.t_measured, (x, step) => measuredOf(rates, step, o.D, o.causal, s))];
+    const whole = [...UNITS.map((unit) => row(s.unit[unit], (x) => percent(busy(x, unit)))), row(s.t_inside, (x) => percent(busy(x, "tensor", middle(x)))), row(s.t_pause, (x) => count(pause(x))), row(s.t_clocks, (x) => count(x.end)), row(s.t_measured, (x, step) => measuredOf(rates, step, o.D, o.causal, { ...s, not_measured: s.not_yet }))];
     const name = (e) => `${e.who}|${e.op === "wgmma" ? (e.tile[0] === "k" ? "scores" : "output") : e.op.replace(/\[.*/, "")}`;
     const kinds = [...new Set(all.flatMap(([, x]) => x.stretches.filter((e) => e.unit === "wait").map(name)))].sort();
     const waits = kinds.map((k) => {
@@ -165,6 +167,7 @@ function render({ model, el }) {
     moved[0] === view[0] ? mark() : ((view = moved), (where = ""), paint());
   });
   root.addEventListener("change", ({ target }) => {
+    if (target.name === id) $("[data-do=show]").disabled = false;
     if (!CHOICES.includes(target.name)) return;
     o[target.name] = target.name === "causal" ? target.checked : +target.value;
     model.set(target.name, o[target.name]);

@@ -1,5 +1,6 @@
-"""`PipelineTimeline`: producer, consumers, tensor cores and exponential units of one SM over time, two steps of
-the Hopper kernels one above the other, drawn from the simulator's log (`flashlab.pipeline`).
+"""`PipelineTimeline`: who works and who waits on one SM, two steps of the Hopper kernels on one time axis.
+
+Drawn from the simulator's log (`flashlab.pipeline`).
 """
 
 import traitlets
@@ -41,7 +42,10 @@ class PipelineTimeline(Widget):
         """
         language = traits.get("strings", {}).get("lang")
         try:
-            for name, given, known in (("step", step, pipeline.STEPS), ("above", above, (0, *pipeline.STEPS))):
+            for name, given, known in (
+                ("step", step, pipeline.STEPS),
+                ("above", above, (0, *pipeline.STEPS)),
+            ):
                 if isinstance(given, bool) or given not in known:
                     raise ValueError(f"expected {name} to be one of {list(known)}, got {given!r}")
             kept = pipeline.kept()
