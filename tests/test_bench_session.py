@@ -186,3 +186,26 @@ def test_a_real_step_is_written_while_it_runs_and_is_whole_at_the_end(tmp_path, 
     result = json.loads((tmp_path / "cpu.json").read_text())
     assert "stopped" not in result and len(result["rows"]) == 2
     assert result["provenance"]["command"].endswith("cpu --quick --lengths 32 --peers standard")
+
+
+def test_the_commands_in_the_readme_and_the_docstring_are_commands():
+    from pathlib import Path
+
+    from flashlab import cli
+
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8") + session.__doc__
+    lines = [line.split("#")[0].strip() for line in text.split("\n")]
+    found = [line[line.index("flashlab bench ") :].split()[1:] for line in lines if "flashlab bench " in line]
+    found = [words for words in found if "--out" in words]
+    assert len(found) == 4
+    for words in found:
+        assert cli.parser().parse_args(words).suite == words[1]
+
+
+def test_every_suite_is_named_where_the_suites_are_listed():
+    from flashlab import bench as package
+
+    named = package.__doc__.replace(",", " ").split()
+    assert set(bench.SUITES) <= set(named)
+    left = set(bench.SUITES) - {step.words.split()[0] for _, step in session.chosen(None, bench.SUITES)}
+    assert left == {"cpu", "tune"}

@@ -56,6 +56,7 @@ def test_a_counter_is_compared_with_what_the_model_says():
     )
     assert not off["sm_read_ok"] and not off["above_floor"] and not off["dram_read_ok"]
     assert "sm_read 1,093.0 MB (1.010 of the model)" in traffic.line(row)
+    assert all(len(line) < 80 for line in traffic.line(row).split("\n"))
 
 
 def test_fa1_is_compared_only_where_its_output_does_not_fit_into_l1():

@@ -1,6 +1,11 @@
 """Measurements: each module times or weighs one thing on the machine it runs on, and says which one.
 
 `recorded()` gives the measurements that are kept in the package, from machines that you may not have.
+
+Suites of `flashlab bench SUITE` (each is a module of that name): cpu (the only one without a GPU), kernels,
+decode, memory, host (what a call costs the CPU), tune (launch configurations), traffic (the GPU's own
+counters, by ncu), schedule (grids and orders), dispatch (which SDPA backend runs), hopper (fa3). `flashlab
+bench session` runs all but cpu and tune. recorded/MACHINE_NAME.json is what `flashlab bench ... --out` wrote.
 """
 
 import json

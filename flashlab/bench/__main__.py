@@ -14,6 +14,7 @@ from pathlib import Path
 from flashlab.bench import session
 from flashlab.bench.progress import Bar
 from flashlab.bench.provenance import provenance
+from flashlab.errors import unknown_name
 
 STOPPED = 130  # the exit status of a program that Ctrl-C stopped
 EVERY_S = 2.0  # how often what is there so far is written
@@ -123,7 +124,7 @@ def plan_cpu(args):
         causal=masks(args, [False]),
         dims=args.dims or [cpu.DIM],
         names=args.peers,
-        directions=args.directions or ("forward", "backward"),
+        directions=among("direction", args.directions, ("forward", "backward")),
     )
     how = dict(budget_ms=50.0) if args.quick else {}
     rows = lambda say: cpu.run(say=say, **which, **how)  # noqa: E731
@@ -138,7 +139,7 @@ def plan_kernels(args):
     grid = list(
         kernels.cases(args.dtypes or ["float16", "bfloat16"], args.dims or [64, 128], lengths, masks(args))
     )
-    which = grid, args.peers, args.directions or ("forward", "backward")
+    which = grid, args.peers, among("direction", args.directions, ("forward", "backward"))
     rows = lambda say: kernels.run(*which, say=say)  # noqa: E731
     about = {} if args.peers else {"absent": peers.absent()}
     return dict(total=len(kernels.plan(*which)), rows=rows, about=about)
@@ -153,7 +154,9 @@ def plan_tune(args):
         args.lengths or kernels.LENGTHS,
         args.dtypes or ["float16"],
     )
-    directions = args.directions or tune.DIRECTIONS
+    directions = among("direction", args.directions, tune.DIRECTIONS)
+    if len(dtypes) > 1:
+        raise ValueError(f"tune takes one dtype at a time, got {', '.join(dtypes)}")
     return dict(rows=lambda say: tune.run(dims, lengths, masks(args), directions, dtypes[0], say=say))
 
 
@@ -161,6 +164,8 @@ def plan_decode(args):
     """One new token against long caches, beside the peers."""
     from flashlab.bench import decode
 
+    for name in args.peers or ():
+        decode.make_peer(name)  # raises for an unknown one
     total = len(decode.CASES) * len(args.peers or decode.PEERS)
     return dict(total=total, rows=lambda say: decode.run(peers=args.peers, say=say))
 
@@ -225,6 +230,14 @@ SUITES = {
     "dispatch": plan_dispatch,
     "hopper": plan_hopper,
 }
+
+
+def among(kind, names, known):
+    """The names asked for, all known ones where there are none. Raises ValueError for an unknown one."""
+    for name in names or ():
+        if name not in known:
+            raise unknown_name(kind, name, known)
+    return names or known
 
 
 def masks(args, default=(False, True)):

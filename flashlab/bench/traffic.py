@@ -244,15 +244,15 @@ def config_of(case):
 
 
 def line(row):
-    """One line of progress."""
+    """A line of progress, and one below it for each counter."""
     mask = "causal" if row["causal"] else "full"
     heads = f"H {row['Hq']}/{row['Hkv']}"
-    parts = [f"{row['kernel']:11} {heads:7} N {row['N']:5} D {row['D']:3} {mask:6}"]
+    lines = [f"{row['kernel']:11} {heads:7} N {row['N']:5} D {row['D']:3} {mask:6}"]
     for name in METRICS:
         if row["counted"].get(name) is not None:
             ratio = f" ({row['ratio'][name]:.3f} of the model)" if name in row["ratio"] else ""
-            parts.append(f"{name} {row['counted'][name] / 1e6:,.1f} MB{ratio}")
-    return "  ".join(parts)
+            lines.append(f"    {name} {row['counted'][name] / 1e6:,.1f} MB{ratio}")
+    return "\n".join(lines)
 
 
 def main(argv=None):
