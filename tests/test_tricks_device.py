@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from flashlab import bench
+from flashlab.bench import peers
 from flashlab.bench.tricks import honest, model
 from flashlab.bench.tricks.device import KERNELS, Simulated
 from flashlab.bench.tricks.lies import DECODE, LONG
@@ -83,8 +84,28 @@ def test_parameters_called_recorded_are_those_of_the_records():
     (host,) = bench.recorded("host")
     assert h200.launch_us in [row["us"] for row in host["rows"]]
     assert 4.0e12 < h200.bandwidth < h200.gpu.hbm_bandwidth
-    assert (h200.boost_mhz, h200.steady_mhz) == (1980, 1725)
+    assert 1000 < h200.steady_mhz < h200.boost_mhz <= 2000
     assert 0 < h200.noise < 0.05
+
+
+def test_another_gpus_records_and_the_clock_of_an_idle_start_change_nothing(monkeypatch):
+    def recorded(suite):
+        other = [
+            {**r, "provenance": {**r["provenance"], "gpu": "NVIDIA L4"}, "rows": []} for r in real(suite)
+        ]
+        return [*other, *real(suite)]
+
+    real, before = bench.recorded, model.h200.__wrapped__()
+    monkeypatch.setattr(bench, "recorded", recorded)
+    assert model.h200.__wrapped__() == before
+    idle = {"provenance": {"sm_clock": "345 MHz"}}
+    rows = [{"clock_mhz": clocks} for clocks in ([345, 1700], [1690, 1720], [1700, 1710])]
+    assert model.steady_mhz([idle | {"rows": [*rows, {}, {"clock_mhz": [None, None]}]}]) == 1710
+    assert model.steady_mhz([idle | {"rows": [{}]}]) == 345
+
+
+def test_the_names_of_kernels_are_those_of_the_peers():
+    assert {*KERNELS} - {"skips-half"} <= {*peers.all_peers()}
 
 
 def test_the_same_seed_gives_the_same_times_and_another_seed_others():

@@ -4,17 +4,8 @@ import time
 
 from flashlab import gpus
 from flashlab.bench import clocks, peers, timing
+from flashlab.bench.tricks.device import KERNELS
 from flashlab.errors import unknown_name
-
-PEERS = {
-    "fa2": lambda: peers.flashlab("fa2"),
-    "sdpa-flash": lambda: peers.sdpa("FLASH_ATTENTION"),
-    "sdpa-cudnn": lambda: peers.sdpa("CUDNN_ATTENTION"),
-    "math": lambda: peers.sdpa("MATH"),
-    "standard": lambda: peers.standard,
-    "skips-half": lambda: _skips_half(peers.sdpa("FLASH_ATTENTION")),
-}
-KERNELS = tuple(PEERS)
 
 
 class Cuda(timing.Cuda):
@@ -95,15 +86,15 @@ class Cuda(timing.Cuda):
         return clocks.sm_mhz() or float("nan")
 
     def attention(self, kernel="sdpa-flash"):
-        if kernel is not None and kernel not in PEERS:
-            raise unknown_name("kernel", kernel, PEERS)
-        attend = PEERS[kernel]() if kernel else _as_chosen()
+        if kernel not in (None, *KERNELS):
+            raise unknown_name("kernel", kernel, KERNELS)
+        attend = _skips_half(peers.make("sdpa-flash")) if kernel == "skips-half" else _attend(kernel)
 
         def call(q, k, v, causal=False):
             if k.shape[1] != q.shape[1]:
                 k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
             name = kernel or _choice(q, k, v, causal)
-            self.log.append((name, "float32" if name == "math" else str(q.dtype).removeprefix("torch.")))
+            self.log.append((name, "float32" if name == "sdpa-math" else str(q.dtype).removeprefix("torch.")))
             return attend(q, k, v, causal)
 
         call.kernel = kernel or "as chosen"
@@ -114,7 +105,9 @@ class Cuda(timing.Cuda):
         return (o - peers.standard(q, k, v, causal)).abs().max().item()
 
 
-def _as_chosen():
+def _attend(kernel):
+    if kernel is not None:
+        return peers.make(kernel)
     from torch.nn.functional import scaled_dot_product_attention
 
     return lambda q, k, v, causal: scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -125,8 +118,7 @@ def _choice(q, k, v, causal):
     from torch.nn.attention import SDPBackend
 
     chosen = SDPBackend(torch._fused_sdp_choice(q, k, v, is_causal=causal))
-    names = {"FLASH_ATTENTION": "sdpa-flash", "CUDNN_ATTENTION": "sdpa-cudnn", "MATH": "math"}
-    return names.get(chosen.name, chosen.name.lower())
+    return next((name for name, backend in peers.SDPA.items() if backend == chosen.name), chosen.name.lower())
 
 
 def _skips_half(attend):

@@ -140,7 +140,8 @@ def unwarmed_baseline(lab):
     found, launched = lab.claim(levers.first_call, against=lab.kernel, worked=0.0, ms=10 * ONCE_MS)
     speedup = 1.0 if found is None or found.speedup is None else found.speedup
     only_this = {name for name, _ in launched} == {lab.kernel}
-    return lab.timed() and only_this and not 0.1 < speedup < 10, dict(speedup=speedup)
+    said = f"{speedup:,.0f}" if speedup >= 10 else f"{speedup:.2g}"
+    return lab.timed() and only_this and not 0.1 < speedup < 10, dict(speedup=said)
 
 
 def throttling_clock(lab):

@@ -24,7 +24,7 @@ from flashlab.problem import ITEMSIZE, Problem
 
 MINIATURE = (6, 4)  # rows and columns of the values that a simulated tensor really holds
 FLUSH_BYTES = 256 * 2**20
-KERNELS = ("fa2", "sdpa-flash", "sdpa-cudnn", "standard", "math", "skips-half")
+KERNELS = ("fa2", "sdpa-flash", "sdpa-cudnn", "standard", "sdpa-math", "skips-half")
 
 
 @dataclass(eq=False)
@@ -189,7 +189,7 @@ class Simulated:
             if what not in self._loaded:
                 self._loaded.add(what)
                 self._host += ms * 1e-3
-        self.log.append((kernel, "float32" if kernel == "math" else q.dtype))
+        self.log.append((kernel, "float32" if kernel == "sdpa-math" else q.dtype))
         now = q.values, k.values, v.values  # what is there at the launch, whatever is written there later
         o = Tensor(q.shape, q.dtype, lambda: _attend(kernel, *(values() for values in now), causal))
         compute, memory = _cost(m, kernel, q.shape, k.shape, q.dtype, bool(causal))

@@ -69,7 +69,7 @@ def zeros(device, problem, seed):
 
 def math_backend(device, given):
     """Takes SDPA's math backend for "standard attention": it computes in float32."""
-    return device.attention("math")
+    return device.attention("sdpa-math")
 
 
 def what_pytorch_picks(device, attention, problem):

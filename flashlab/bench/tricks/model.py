@@ -12,6 +12,7 @@ import statistics
 from dataclasses import dataclass
 
 from flashlab import bench, gpus
+from flashlab.bench.floors import known
 
 MATRIX_SHARE = 715 / 989.5  # what a large matrix product reaches of the peak: measured, see gpus.ALL["H200"]
 
@@ -22,7 +23,7 @@ class Model:
 
     Recorded (H200, 2026-11-30)
     `launch_us`: until a call of SDPA returns (suite host). `bandwidth`: bytes/s of a copy (suite decode).
-    `boost_mhz`, `steady_mhz`: the SM clock when idle and right after the suite kernels, on random data.
+    `boost_mhz`, `steady_mhz`: the highest SM clock, and that of the suite kernels at work on random data.
     `noise`: half the distance from the 20th to the 80th percentile, over the median (suite kernels).
 
     Assumed
@@ -54,34 +55,41 @@ class Model:
 @functools.cache
 def h200():
     """The model of the H200 on which the kept measurements were made."""
-    (host,) = bench.recorded("host")
-    launch = next(row["us"] for row in host["rows"] if row["way"] == "sdpa, no_grad")
-    copies = [row["copy_tbs"] for record in bench.recorded("decode") for row in record["rows"]]
-    clocks = [record["provenance"] for record in bench.recorded("kernels")]
+    launch = next(row["us"] for row in _rows("host") if row["way"] == "sdpa, no_grad")
+    copies = [row["copy_tbs"] for row in _rows("decode")]
     spread = [(row["high"] - row["low"]) / 2 / row["ms"] for row in _kernel_rows()]
     return Model(
         gpu=gpus.get("H200"),
         launch_us=launch,
         bandwidth=statistics.median(copies) * 1e12,
-        boost_mhz=max(_mhz(c["sm_clock_max"]) for c in clocks),
-        steady_mhz=min(_mhz(c["sm_clock"]) for c in clocks),
+        boost_mhz=max(_mhz(record["provenance"]["sm_clock_max"]) for record in _records("kernels")),
+        steady_mhz=steady_mhz(_records("kernels")),
         noise=statistics.median(spread),
     )
+
+
+def steady_mhz(records):
+    """The SM clock right after the measurements; of records that do not say it with each, the lowest that
+    their provenance says.
+    """
+    rows = [row for record in records for row in record["rows"]]
+    after = [row["clock_mhz"][1] for row in rows if all(row.get("clock_mhz") or (None,))]
+    return statistics.median(after) if after else min(_mhz(r["provenance"]["sm_clock"]) for r in records)
 
 
 def compute_ms(model, kernel, problem):
     """Milliseconds of arithmetic of a kernel at the steady clock: FLOPs over the recorded rate.
 
     The rate is that of the record nearest in D and N, with the same mask. Without a record: "standard" at
-    the rate of a large matrix product, "math" at the peak of float32. "skips-half" (a wrong kernel) does
-    half of what "sdpa-flash" does. One query row is all memory: 0.
+    the rate of a large matrix product, "sdpa-math" at the peak of float32. "skips-half" (a wrong kernel)
+    does half of what "sdpa-flash" does. One query row is all memory: 0.
     """
     if problem.Nq == 1:
         return 0.0
     if kernel == "skips-half":
         return compute_ms(model, "sdpa-flash", problem) / 2
     full = 4 * problem.B * problem.Hq * problem.Nq * problem.Nk * problem.D
-    if kernel == "math":
+    if kernel == "sdpa-math":
         return full / model.gpu.peak_of("float32") * 1e3
     if kernel == "standard":
         return full / (model.gpu.peak_of(problem.dtype) * MATRIX_SHARE) * 1e3
@@ -94,9 +102,9 @@ def matrix_bytes(kernel, problem):
     SDPA's math backend does so in float32 and makes more passes than are counted here: on the H200 it
     reached 6 to 25 TFLOP/s, the model is kinder to it.
     """
-    if kernel not in ("standard", "math"):
+    if kernel not in ("standard", "sdpa-math"):
         return 0
-    itemsize = 4 if kernel == "math" else problem.itemsize
+    itemsize = 4 if kernel == "sdpa-math" else problem.itemsize
     return 4 * problem.B * problem.Hq * problem.Nq * problem.Nk * itemsize
 
 
@@ -113,8 +121,15 @@ def _rate(kernel, d, n, causal):
 
 @functools.cache
 def _kernel_rows():
-    rows = [row for record in bench.recorded("kernels") for row in record["rows"]]
-    return [row for row in rows if row["direction"] == "forward" and "tflops" in row]
+    return [row for row in _rows("kernels") if row["direction"] == "forward" and "tflops" in row]
+
+
+def _rows(suite):
+    return [row for record in _records(suite) for row in record["rows"]]
+
+
+def _records(suite):
+    return [r for r in bench.recorded(suite) if known(str(r["provenance"]["gpu"])) is gpus.get("H200")]
 
 
 def _mhz(text):
