@@ -189,6 +189,36 @@ def test_a_recorded_call_is_answered_from_the_record_and_another_is_not(monkeypa
     assert other.basis == "rules" and "holds no such call" in repr(other)
 
 
+HEARD_ON_CUDA = [  # torch 2.11 with flash alone allowed
+    "Memory efficient kernel not used because:",
+    "Memory Efficient attention has been runtime disabled.",
+    "Flash attention kernel not used because:",
+    "Flash Attention does not support non-null attn_mask.",
+    "cuDNN attention kernel not used because:",
+    "cuDNN attention has been runtime disabled.",
+]
+
+
+def test_on_cuda_each_backend_gets_the_reasons_below_its_own_heading(monkeypatch):
+    from flashlab.dispatch import ask
+
+    def choice_of(*call):
+        for text in HEARD_ON_CUDA:
+            warnings.warn(f"{text} (Triggered internally at /a/sdp_utils.cpp:1.)", stacklevel=1)
+        raise RuntimeError("No available kernel. Aborting execution.")
+
+    monkeypatch.setattr(ask, "choice_of", choice_of)
+    q, k, v, options = Call(**SMALL, mask="bool").arguments("cpu")
+    verdict = ask._ask_cuda("flash", q, k, v, options)
+    assert verdict.reasons == ("Flash Attention does not support non-null attn_mask.",)
+    assert verdict.keys == ("mask_flash",) and verdict.can is False
+    assert ask._ask_cuda("cudnn", q, k, v, options).keys == ("disabled",)
+    with sdpa_kernel(SDPBackend.MATH):
+        assert ask._ask_cuda("flash", q, k, v, options).keys == ("disabled",)
+    monkeypatch.setattr(ask, "choice_of", lambda *call: "efficient")
+    assert ask._ask_cuda("efficient", q, k, v, options).can is True
+
+
 @pytest.mark.parametrize(
     "fields, text",
     [

@@ -89,8 +89,24 @@ def test_the_recorder_confirms_each_choice_by_the_operator_that_ran(monkeypatch)
     assert rows[1]["no"]["flash"] == ["Both fused kernels do not support non-zero dropout."]
     assert [Call(**row["call"]) for row in rows] == asked
     monkeypatch.setitem(dispatch.OPERATORS, "flash", "aten::another")
-    with pytest.raises(RuntimeError, match="PyTorch chose flash .* the profiler saw"):
-        list(dispatch.run(asked[:1], device="cpu", say=lambda line: None))
+    wrong, right = dispatch.run([asked[0], asked[1]], device="cpu", say=lambda line: None)
+    assert "PyTorch chose flash" in wrong["error"] and "the profiler saw" in wrong["error"]
+    assert "choice" not in wrong and right["choice"] == "math"
+
+
+def test_a_call_that_raises_only_when_it_runs_is_refused_and_the_others_go_on(monkeypatch):
+    from flashlab.bench import dispatch
+
+    def profiled(call, device, real=dispatch.profiled):
+        if call.D == 16:
+            raise RuntimeError("no plan\nfor this")
+        return real(call, device)
+
+    monkeypatch.setattr(dispatch, "profiled", profiled)
+    which = [Call(Nq=8, D=d, Hq=2, dtype="float32") for d in (16, 8)]
+    raised, right = dispatch.run(which, device="cpu", say=lambda line: None)
+    assert raised["refused"] == "RuntimeError: no plan" and raised["choice"] == "flash"
+    assert "kernels" not in raised and "refused" not in right
 
 
 def test_a_record_made_by_the_recorder_is_read_back_as_it_was_asked():

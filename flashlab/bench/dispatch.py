@@ -17,24 +17,44 @@ def run(calls, device="cuda", say=print):
     """Ask about and run every Call; yields one dict a call.
 
     Keys: device, call (what differs from Call()), choice, order, no (backend -> PyTorch's reasons), kernels;
-    where there is one: refused (the error), masked_row. Raises RuntimeError where the profiler saw another
-    operator than the choice's, for then the table would be wrong.
+    where there is one: refused (the error that the call raises), masked_row. With "error" instead where no
+    answer can be trusted: PyTorch could not be asked, or the profiler saw another operator than the choice's.
     """
+    for call in calls:
+        row = {"device": device, "call": call.changed()}
+        try:
+            row |= asked_and_run(call, device)
+        except RuntimeError as problem:
+            row["error"] = one_line(problem)
+        yield row
+        say(f"{row.get('choice', 'error'):9} {call} {row.get('error', '')}".rstrip())
+
+
+def asked_and_run(call, device):
+    """The keys of one call's row. Raises RuntimeError where no answer can be trusted."""
     from flashlab.dispatch.ask import ask_call, masked_row
 
-    for call in calls:
-        asked = ask_call(call, device)
-        row = {"device": device, "call": call.changed(), "choice": asked.choice, "order": list(asked.order)}
-        row["no"] = {v.backend: list(v.reasons) for v in asked.verdicts if v.can is False}
-        if asked.refused:
-            row["refused"] = asked.refused
-        else:
+    asked = ask_call(call, device)
+    row = {"choice": asked.choice, "order": list(asked.order)}
+    row["no"] = {v.backend: list(v.reasons) for v in asked.verdicts if v.can is False}
+    refused, seen = asked.refused, None
+    if not refused:
+        try:
             seen, row["kernels"] = profiled(call, device)
-            confirm(call, asked.choice, seen)
-        if call.masked_rows:
-            row["masked_row"] = masked_row(call, device)
-        say(f"{asked.choice:9} {call}")
-        yield row
+        except RuntimeError as problem:  # as some cuDNN versions do for what they were chosen for
+            refused = one_line(problem)
+    if refused:
+        row["refused"] = refused
+    else:
+        confirm(call, asked.choice, seen)
+    if call.masked_rows:
+        row["masked_row"] = masked_row(call, device)
+    return row
+
+
+def one_line(problem):
+    """The kind of an error and its first line."""
+    return f"{type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''}"[:300]
 
 
 def confirm(call, choice, seen):

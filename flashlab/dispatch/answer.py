@@ -58,6 +58,7 @@ def index():
         Call(**row["call"]): (row, kept["provenance"])
         for kept in recorded("dispatch")
         for row in kept["rows"]
+        if "error" not in row
     }
 
 

@@ -10,6 +10,14 @@ from flashlab.dispatch.explanation import BACKENDS, Explanation, Verdict
 from flashlab.dispatch.words import key_of
 from flashlab.text import t
 
+SWITCHES = {  # of torch.backends.cuda
+    "cudnn": "cudnn_sdp_enabled",
+    "flash": "flash_sdp_enabled",
+    "efficient": "mem_efficient_sdp_enabled",
+    "math": "math_sdp_enabled",
+}
+HEADINGS = {"cudnn": "cudnn", "flash": "flash", "efficient": "mem"}  # how they begin, in small letters
+
 _lock = threading.RLock()  # warnings and the switches of sdpa_kernel belong to the whole process
 
 
@@ -81,24 +89,42 @@ def _ask_cpu(backend, q, k, v, options):
 
 
 def _ask_cuda(backend, q, k, v, options):
+    """Allow that backend alone, too: then PyTorch gives each backend's reasons below a heading.
+
+    can_use_..._attention(params, debug=True) would write them to stderr, past Python's warnings.
+    """
     import torch
     from torch.backends import cuda
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    if not getattr(cuda, SWITCHES[backend])():
+        return Verdict(backend, False, keys=("disabled",))
     if backend == "math":
-        enabled = cuda.math_sdp_enabled()
-        return Verdict(backend, enabled, keys=() if enabled else ("disabled",))
-    mask = options.get("attn_mask")
-    params = cuda.SDPAParams(q, k, v, mask, options["dropout_p"], options["is_causal"], options["enable_gqa"])
-    question = getattr(cuda, f"can_use_{backend}_attention")
+        return Verdict(backend, True)
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)  # some reasons are given once in a process
     try:
-        can, reasons = _heard(lambda: question(params, debug=True))
+        with sdpa_kernel(getattr(SDPBackend, _long(backend))):
+            chosen, said = _heard(lambda: choice_of(q, k, v, options))
     finally:
         torch.set_warn_always(always)
-    if can:
+    if chosen == backend:
         return Verdict(backend, True)
-    return Verdict(backend, False, tuple(reasons), tuple(map(key_of, reasons)) or ("silent",))
+    reasons = below(HEADINGS[backend], said)
+    if chosen is None and not said[-1].startswith("No available kernel"):
+        reasons += (said[-1],)  # asking failed
+    return Verdict(backend, False, reasons, tuple(map(key_of, reasons)) or ("silent",))
+
+
+def below(heading, said):
+    """The warnings after "... kernel not used because:" that begins with `heading`, up to the next such."""
+    found, mine = [], False
+    for text in said:
+        if text.endswith("kernel not used because:"):
+            mine = text.lower().startswith(heading)
+        elif mine and not text.startswith("No available kernel"):
+            found.append(text)
+    return tuple(found)
 
 
 def _heard(question):
