@@ -37,7 +37,7 @@ function render({ model, el }) {
     } else {
       const box = make("input", { type: "text", autocomplete: "off", value: old.guess });
       box.setAttribute("aria-label", `${fill(say.item, { n: n + 1 })}: ${say.answer}`);
-      box.onkeydown = (event) => event.key === "Enter" && !event.isComposing && send();
+      box.onkeydown = (event) => void (event.key === "Enter" && !event.isComposing && send()); // false would keep other keys out
       box.oninput = () => (given[item.id] = { guess: box.value.trim(), choice: -1 });
       set.append(box);
     }

@@ -61,7 +61,7 @@ function render({ model, el }) {
       form.append(box, ...(unit ? [make("span", { className: "fl-unit", textContent: unit })] : []));
       const send = () => lock(box.value.trim());
       form.append(make("button", { type: "button", textContent: say.enter, className: "fl-primary", onclick: send }));
-      box.onkeydown = (event) => event.key === "Enter" && !event.isComposing && (event.preventDefault(), send());
+      box.onkeydown = (event) => void (event.key === "Enter" && !event.isComposing && (event.preventDefault(), send())); // false would keep other keys out
     }
     if (!open) {
       const again = make("button", { type: "button", textContent: say.again, className: "fl-quiet" });
