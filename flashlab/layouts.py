@@ -83,6 +83,8 @@ def check_tensor(x, layout, *, heads=None, tokens=None, dim=None, name="the tens
     """The same for one tensor: True where `heads` or `tokens` settle it, None where nothing does."""
     if layout not in LAYOUTS:
         raise unknown_name("layout", layout, LAYOUTS)
+    if not hasattr(x, "stride"):
+        raise TypeError(f"expected {name} as a PyTorch tensor, got {type(x).__name__}")
     shape = list(x.shape)
     if len(shape) != 4:
         raise ValueError(f"expected {name} with 4 axes, {layout}, got {shape}")

@@ -54,6 +54,13 @@ def test_sizes_that_fit_neither_layout_are_a_value_error_that_says_both():
         to_bhnd(torch.zeros(2, 16, 12, 64), dim=128)
 
 
+def test_what_is_no_tensor_is_refused():
+    with pytest.raises(TypeError, match="expected the tensor as a PyTorch tensor, got list"):
+        to_bhnd([[1]])
+    with pytest.raises(TypeError, match="expected k as a PyTorch tensor, got NoneType"):
+        check_layout(bnhd(), None, bnhd(), "bnhd")
+
+
 def test_three_axes_and_unknown_layouts_are_refused():
     with pytest.raises(ValueError, match="4 axes"):
         to_bhnd(torch.zeros(16, 12, 64))

@@ -35,24 +35,34 @@ def _cuda(**fields):
 
 
 def _operators(run):
-    """The attention operators that PyTorch's profiler saw while `run` ran, comma-separated."""
-    from torch.profiler import ProfilerActivity, profile
+    """The operators that did attention's work while `run` ran: attention's own, else products and softmax."""
+    from torch.utils._python_dispatch import TorchDispatchMode
 
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            names.append(operator.name())
+            return operator(*args, **(kwargs or {}))
+
+    names = []
+    with Seen():
         run()
-    names = {event.key for event in seen.key_averages()}
-    return ", ".join(sorted(n for n in names if "attention" in n)) or "aten::bmm, aten::softmax"
+    fused = [name for name in names if "attention" in name]
+    return ", ".join(dict.fromkeys(fused or [n for n in names if n in ("aten::bmm", "aten::_softmax")]))
+
+
+def _order(most=5):
+    """The backends in the order in which this PyTorch would try them on CUDA."""
+    import torch
+
+    names = ("math", "flash", "efficient", "cudnn", "overrideable")
+    return " > ".join(names[n] for n in torch._C._get_sdp_priority_order()[:most])
 
 
 def cudnn_first():
-    import torch
-
     from flashlab.dispatch.rules import order_on
 
-    names = ("math", "flash", "efficient", "cudnn", "overrideable")
-    here = [names[n] for n in torch._C._get_sdp_priority_order()]
     hopper, ampere = (" > ".join(order_on(sm)) for sm in ((9, 0), (8, 0)))
-    return {"here": " > ".join(here), "hopper": hopper, "ampere": ampere}
+    return {"here": _order(), "hopper": hopper, "ampere": ampere}
 
 
 def causal_one_query():
@@ -77,7 +87,7 @@ def kernel_list_order():
     for key, priority in (("plain", False), ("priority", True)):
         with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], set_priority=priority):
             found[key] = names[torch._fused_sdp_choice(q, q, q)]
-            found[f"list_{key}"] = str(torch._C._get_sdp_priority_order()[:2])
+            found[f"list_{key}"] = _order(2)
     return found
 
 
