@@ -30,16 +30,17 @@ def test_a_calibration_is_found_again_from_the_times_that_it_predicts(algorithm,
 
 @pytest.mark.parametrize(("algorithm", "causal"), KERNELS)
 def test_the_gap_between_two_launches_moves_no_ratio_by_more_than_4_percent(algorithm, causal):
+    # three programs on an SM: what the registers of the kernels that are compiled for sm_90 allow
     true, config = schedule.Calibration(5e-4, 0.6, 1.5), CONFIG[algorithm]
     if algorithm == "fa1":
         true = true._replace(step_ms=2e-3)
-    times = times_of(algorithm, 2, config, true, causal, gap_ms=1.5e-3)
-    found = schedule.calibrate(algorithm, 2, 132, config, times, causal)
+    times = times_of(algorithm, 3, config, true, causal, gap_ms=1.5e-3)
+    found = schedule.calibrate(algorithm, 3, 132, config, times, causal)
     which, milliseconds = schedule.cases(algorithm, causal), {}
     for a in which:
-        at = a.heads, a.n, config, H200, 2, true, causal, a.order if causal else None
+        at = a.heads, a.n, config, H200, 3, true, causal, a.order if causal else None
         milliseconds[a] = schedule.predict(algorithm, *at) + 1.5e-3
-    head = dict(algorithm=algorithm, causal=causal, config=list(config), programs_per_sm=2)
+    head = dict(algorithm=algorithm, causal=causal, config=list(config), programs_per_sm=3)
     rows = schedule.compared(which, milliseconds, head, H200, found)
     assert max(abs(row["off"]) for row in rows) < 0.04 and all(row["ok"] for row in rows)
     assert all(len(schedule.line(row)) < 80 for row in rows)
