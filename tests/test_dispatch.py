@@ -187,6 +187,10 @@ def test_a_recorded_call_is_answered_from_the_record_and_another_is_not(monkeypa
     assert "Recorded, not run here: a GPU, torch 9.9" in repr(kept) and "some_kernel" in repr(kept)
     other = explain(device="cuda")
     assert other.basis == "rules" and "holds no such call" in repr(other)
+    ampere = explain(device="cuda", mask="bool", gpu="A100-80")
+    assert (ampere.basis, ampere.choice) == ("rules", "efficient") and "Only an H200" in repr(ampere)
+    with pytest.raises(LookupError, match="Only an H200 is recorded"):
+        explain(device="cuda", mask="bool", gpu="A100-80", basis="recorded")
 
 
 HEARD_ON_CUDA = [  # torch 2.11 with flash alone allowed
@@ -230,6 +234,8 @@ def test_on_cuda_each_backend_gets_the_reasons_below_its_own_heading(monkeypatch
         ({"enable_gqa": 1}, "enable_gqa to be True or False"),
         ({"device": "mps"}, "unknown device 'mps'"),
         ({"basis": "guess"}, "unknown basis 'guess'"),
+        ({"head": 8}, "unknown field of a call 'head'.*Known: B, Hq"),
+        ({"device": "cuda", "gpu": "H20"}, "unknown GPU 'H20'. Did you mean 'H200'"),
     ],
 )
 def test_what_is_no_call_is_a_value_error(fields, text):

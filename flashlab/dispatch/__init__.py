@@ -14,6 +14,7 @@ sources. The three are never mixed: an Explanation says which of them it is.
 from flashlab.dispatch.call import DTYPES, MASKS, Call
 from flashlab.dispatch.explanation import BACKENDS, Explanation, Verdict
 from flashlab.dispatch.traps import trap, traps
+from flashlab.errors import unknown_name
 
 __all__ = [
     "BACKENDS",
@@ -41,6 +42,9 @@ def explain(call=None, *, device="cpu", gpu="H200", basis=None, **fields):
     from flashlab.dispatch.answer import answer
 
     if call is None:
+        for name in fields:
+            if name not in Call.__dataclass_fields__:
+                raise unknown_name("field of a call", name, Call.__dataclass_fields__)
         call = Call(**fields)
     elif fields:
         raise TypeError(f"give a Call or its fields, not both: got a Call and {', '.join(sorted(fields))}")

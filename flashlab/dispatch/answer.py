@@ -9,6 +9,8 @@ from flashlab.dispatch.words import key_of
 from flashlab.errors import unknown_name
 from flashlab.text import t
 
+RECORDED = "H200"  # the GPU, by its name in flashlab.gpus, whose answers the package keeps
+
 
 def answer(call, device="cpu", gpu="H200", basis=None):
     """The Explanation of a Call; see `flashlab.dispatch.explain`."""
@@ -24,10 +26,11 @@ def answer(call, device="cpu", gpu="H200", basis=None):
         if not has_cuda():
             raise LookupError(t("dispatch.no_gpu"))
         return _asked(call, "cuda")
-    kept = index()
+    kept = index() if gpu == RECORDED else {}
     if basis != "rules" and call in kept:
         return from_row(*kept[call])
-    why = t("dispatch.not_in_record" if kept else "dispatch.no_record")
+    missing = "not_in_record" if kept else "no_record" if gpu == RECORDED else "other_gpu"
+    why = t(f"dispatch.{missing}", gpu=gpu)
     if basis == "recorded":
         raise LookupError(why)
     from flashlab.dispatch.rules import from_source
