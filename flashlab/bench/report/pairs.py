@@ -39,7 +39,8 @@ class Comparison:
     @property
     def printed(self):
         """How many times as much, from 1 up: "3.4", "18"."""
-        return digits(max(self.ratio, 1 / self.ratio))
+        less, more = sorted((self.total(self.flash), self.total(self.standard)))
+        return digits(more / less)  # the inverse of `ratio` would be rounded twice
 
     @property
     def ids(self):
