@@ -184,6 +184,104 @@ def test_ctrl_c_ends_it_with_the_debrief(folder):
     assert "Stopped." in lines
 
 
+def spoken(talk, typed, lang="en"):
+    """What the terminal shows of an interview with these lines typed, then empty ones."""
+    lines, typed = [], iter(typed)
+
+    def read(prompt):
+        lines.append(prompt)
+        return next(typed, "")
+
+    interview_terminal.play(talk, terminal.Screen(read, lines.append, 80, lang))
+    return lines
+
+
+def test_a_follow_up_that_leads_to_another_question_asks_it(tmp_path):
+    leads = {'en = "And for 32 layers?"\nzh = "32 层呢？"': 'question = "C02"'}
+    made = quiz_cases.write(tmp_path, "A06", "C02", claims=model.CLAIM_IDS[:2], **leads)
+    talk, asked = start(made, 15, "intern"), []
+    run(talk, lambda turn: asked.append(turn) or "")
+    follow_up = next(x for x in asked if x.kind == "follow_up")
+    assert follow_up.text == "How large is the attention matrix?" and all(x.text for x in asked)
+
+
+def test_what_is_said_to_a_follow_up_counts_in_the_debrief(folder):
+    def reply(turn):
+        return {"question": "batch, head, n², 8 GiB", "follow_up": "times 32, one for each layer"}.get(
+            turn.kind, ""
+        )
+
+    talk = start(folder, 15)
+    run(talk, reply)
+    assert talk.debrief()["threads"][0]["strong"] == [] and talk.debrief()["threads"][0]["score"] == 1
+
+
+@pytest.mark.parametrize(
+    "lang, said, shown",
+    [
+        ("en", "GQA shrinks it.", ["said: “GQA shrinks it.”", "Against it: Query heads count."]),
+        ("zh", "GQA 让它变小。", ["你说的是：“GQA 让它变小。”", "反驳：看 query 头数。"]),
+    ],
+)
+def test_a_misconception_is_told_in_the_debrief_with_what_refutes_it_and_not_before(
+    folder, lang, said, shown
+):
+    talk = start(folder, 15, lang=lang)
+    lines = spoken(talk, ["", "", "", said, ""], lang)
+    assert talk.turns[1].answer == said
+    head = next(n for n, x in enumerate(lines) if x.startswith(("Debrief", "总结")))
+    assert all(x in "\n".join(lines[head:]) and x not in "\n".join(lines[:head]) for x in shown)
+
+
+@pytest.mark.parametrize(
+    "lang, english", [("en", ()), ("zh", ("wrong", "error", "no function", "slow", "said"))]
+)
+@pytest.mark.parametrize("code", ["def f(): pass", "def absorb(:", "def absorb(m, l, acc, s, v): return 1"])
+def test_the_whiteboards_fault_is_told_in_the_language(folder, lang, english, code):
+    talk = start(folder, 15, "intern", lang)
+    while talk.turn.kind != "whiteboard":
+        talk.answer("")
+    lines = spoken(talk, [code, "."], lang)
+    board = [x for x in lines if "hiteboard:" in x or "白板题：" in x]
+    assert len(board) == 1 and not any(word in board[0] for word in english)
+
+
+def test_a_number_that_cannot_be_read_is_asked_once_more(folder):
+    talk = start(folder, 15)
+    while talk.turn.kind != "number":
+        talk.answer("")
+    lines = spoken(talk, ["about some", "3"])
+    assert talk.turns[-4].answer == "3" or any(x.answer == "3" for x in talk.turns)
+    assert sum("cannot read this as a number" in x for x in lines) == 1
+
+
+def test_the_board_can_be_wiped_and_pasted_at_once(folder):
+    talk = start(folder, 15, "intern")
+    while talk.turn.kind != "whiteboard":
+        talk.answer("")
+    spoken(talk, ["rubbish", "!", BOARDS["absorb"]["solution"].strip() + "\n."])
+    assert talk.debrief()["whiteboard"][0]["fault"] == ""
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_debrief_of_the_longest_interview_of_the_real_bank_fits_one_screen(lang):
+    bank_loader.read.cache_clear()
+    for seed in range(3):
+        lines = spoken(interview.start(45, "training", lang, seed=seed, now=Clock()), [], lang)
+        head = next(n for n, x in enumerate(lines) if x.startswith(("Debrief", "总结")))
+        assert len(lines) - head <= 40 and all(textwidth.width(x) <= 80 for x in lines)
+        asked = [lines[n + 2] for n, x in enumerate(lines) if "0:00 left" not in x and x.endswith((" left",))]
+        assert all(x.strip() and not x.startswith(("Your answer", "你的回答")) for x in asked)
+
+
+def test_the_clock_runs_where_there_is_a_terminal(capsys):
+    import time
+
+    screen = terminal.Screen(lambda prompt: time.sleep(1.2), print, 80, rows=24)
+    assert screen.clock(1) == 1
+    assert "0:01" in (out := capsys.readouterr().out) and "0:00" in out and "\a" in out
+
+
 CLOSE = {
     "absorb": [
         ("a * acc + ", "acc + "),

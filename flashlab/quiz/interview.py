@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flashlab.errors import unknown_name
-from flashlab.quiz import bank_loader, items, marking, model, whiteboard
+from flashlab.quiz import bank_loader, interview_debrief, items, marking, model, whiteboard
 from flashlab.text import t
 
 MINUTES = {15: (1, 1), 30: (2, 2), 45: (4, 2)}  # threads, follow-ups in each
@@ -41,6 +41,7 @@ class Turn:
     task: object = None
     claim: model.Claim | None = None
     answer: str = ""
+    took: int | None = None
     found: set = field(default_factory=set)
     result: object = None
 
@@ -62,15 +63,24 @@ class Interview:
         """Seconds left, not below 0."""
         return max(0.0, 60 * self.minutes - (self.now() - self.begun))
 
-    def answer(self, text):
-        """Take what was said to the current turn, without a word about it, and go on."""
+    def answer(self, text, took=None):
+        """Take what was said to the current turn, without a word about it, and go on. `took`: seconds that
+        the pitch lasted.
+        """
         turn = self.turn
         if turn is None:
             raise ValueError("the interview is over")
-        turn.answer = str(text)
+        turn.answer, turn.took = str(text), took
         turn.result = self._judge(turn)
         self.turns.append(turn)
         self._go_on(turn)
+
+    def unreadable(self, text):
+        """ "" or a sentence, where a number is wanted and `text` is none; no word on right or wrong."""
+        if self.turn is None or self.turn.kind != "number" or not text.strip():
+            return ""
+        found = items.mark(self.turn.task, text)
+        return found.message if found.right is None else ""
 
     def stop(self):
         """End here; the debrief holds what was answered."""
@@ -79,33 +89,7 @@ class Interview:
     def debrief(self):
         """Plain data for one screen; see `flashlab.quiz.interview_terminal`."""
 
-        def said(kind):
-            return [x for x in self.turns if x.kind == kind]
-
-        weak = []
-        threads = []
-        for turn in said("question"):
-            missed = [k for k in marking.missed(turn.question, turn.found) if k.level != "bonus"]
-            musts = [k.text for k in missed if k.level == "must"]
-            strong = [k.text for k in missed if k.level == "strong"]
-            entry = {"question": turn.question.id, "score": marking.score(turn.question, turn.found)}
-            threads.append({**entry, "musts": musts, "strong": strong, "anchor": turn.question.anchor})
-            if musts:
-                weak.append(turn.question.id)
-        pitch = [x.result for x in said("pitch")]
-        return {
-            "role": self.role,
-            "minutes": round((self.now() - self.begun) / 60),
-            "pitch": pitch[0] if pitch else None,
-            "threads": threads,
-            "follow_ups": [{"text": x.text, "say": x.follow_up.say} for x in said("follow_up")],
-            "whiteboard": [x.result for x in said("whiteboard")],
-            "numbers": [{"ask": x.text, "given": x.answer, **x.result} for x in said("number")],
-            "claims": [{"text": x.claim.text, "given": x.answer, **x.result} for x in said("claim")],
-            "transfer": [{"text": x.text, "anchor": x.question.anchor} for x in said("transfer")],
-            "back": [x.answer for x in said("back") if x.answer.strip()],
-            "weak": weak,
-        }
+        return interview_debrief.collect(self)
 
     def _plan(self, questions, claims):
         """What comes, in order: functions that make a Turn (or None) when their time has come."""
@@ -157,7 +141,7 @@ class Interview:
 
     def _question(self, question):
         self.asked.add(question.id)
-        self.thread = {"question": question, "used": [], "count": 0}
+        self.thread = {"question": question, "used": [], "count": 0, "found": set()}
         return Turn("question", question.prompt, 0, question)
 
     def _follow_up(self):
@@ -167,8 +151,7 @@ class Interview:
         thread = self.thread
         if thread["count"] >= self.most:
             return None
-        main = next(x for x in reversed(self.turns) if x.kind == "question")
-        missed = {f"missed:{k.id}" for k in marking.missed(main.question, main.found)}
+        missed = {f"missed:{k.id}" for k in marking.missed(thread["question"], thread["found"])}
         left = [f for f in thread["question"].follow_ups if f not in thread["used"] and self._text(f)]
         step = next((f for f in left if f.when in missed), None)
         step = step or next((f for f in left if f.when == "always" and f.kind != "transfer"), None)
@@ -176,9 +159,10 @@ class Interview:
             return None
         thread["used"].append(step)
         thread["count"] += 1
+        text = self._text(step)  # before the question that it leads to counts as asked
         if step.question:
             self.asked.add(step.question)
-        return Turn("follow_up", self._text(step), 0, thread["question"], step)
+        return Turn("follow_up", text, 0, thread["question"], step)
 
     def _text(self, step):
         """What a follow-up says; "" where it leads to a question that is not written or was asked."""
@@ -214,8 +198,10 @@ class Interview:
         return Turn("back", t("quiz.interview.back", self.lang))
 
     def _judge(self, turn):
-        if turn.kind == "question":
+        if turn.kind in ("question", "follow_up"):
             turn.found = marking.found(turn.question, turn.answer)
+            self.thread["found"] |= turn.found
+        if turn.kind == "question":
             data_ = {
                 "score": marking.score(turn.question, turn.found),
                 "given": turn.answer,
@@ -234,6 +220,8 @@ class Interview:
                 "said": sum(hit),
                 "of": len(points),
                 "missed": left,
+                "took": turn.took,
+                "seconds": turn.seconds,
                 "spoken": data()["pitch"]["spoken"][self.lang],
             }
         if turn.kind == "whiteboard":
