@@ -165,6 +165,8 @@ def test_cuda_without_a_gpu_and_a_record_says_so_and_reads_the_source():
         explain(device="cuda", basis="asked")
     with pytest.raises(LookupError, match="always asked"):
         explain(basis="rules")
+    flashlab.lang("zh")
+    assert "假定 cuDNN" in explain(device="cuda").basis_line()
 
 
 def test_a_recorded_call_is_answered_from_the_record_and_another_is_not(monkeypatch):

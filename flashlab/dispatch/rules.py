@@ -10,11 +10,9 @@ memory-efficient kernel, one K/V head without the flag) added to it: the header 
 
 from flashlab import gpus
 from flashlab.dispatch.explanation import Explanation, Verdict
+from flashlab.text import t
 
-SOURCE = (
-    "pytorch/pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp at 001f694a "
-    "less pull request 191085, as in 2.13.0"
-)
+FILE = "pytorch/pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
 CUDNN = (9, 15, 1)  # cuDNN is tried first from this version on; assumed, since there is no GPU to ask
 
 
@@ -116,7 +114,9 @@ def from_source(call, gpu="H200"):
         verdicts=tuple(verdicts.values()),
         call=call,
         refused=refusal_of(call) if choice == "math" else "",
-        source=f"{SOURCE}; {card.name}, sm{sm[0]}{sm[1]}, cuDNN {'.'.join(map(str, CUDNN))} assumed",
+        source=t(
+            "dispatch.read", file=FILE, gpu=f"{card.name}, sm{sm[0]}{sm[1]}", cudnn=".".join(map(str, CUDNN))
+        ),
     )
 
 
