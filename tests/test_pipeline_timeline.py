@@ -135,6 +135,8 @@ def test_every_bar_can_be_told_in_words(language):
     told = in_node(FILES, code, [pipeline.logs(64, True) + pipeline.logs(128), words])
     assert len(told) > 3000
     assert not [x for x in told if "{" in x or "undefined" in x or "null" in x]
+    put = [x for x in told if "V7 out" in x or "写出 V7" in x]
+    assert put == [], "only o leaves"
     for steps in ((1,), (2, 4), (5, 1), (4, 5)):
         assert "{" not in "".join(say(64, False, *steps, language=language))
 

@@ -115,7 +115,7 @@ fl.check("online_softmax")(wrong)
 # ## 3. Your route (3 min)
 #
 # What is here today: this page, [lesson C, the forward pass and online softmax](03_C.ipynb), its exercise
-# [online_softmax](../exercises/online_softmax.ipynb), a [gallery of six widgets](widgets.ipynb) that show
+# [online_softmax](../exercises/online_softmax.ipynb), a [gallery of seven widgets](widgets.ipynb) that show
 # tiles, bytes, SMs and backends at work, and a trainer with the first questions of the bank: `flashlab quiz` and
 # `flashlab interview` in a terminal. Lessons A (the bottleneck), B (memory), D (backward), E (hardware),
 # F (models) and G (benchmarks) are in preparation.

@@ -1,8 +1,8 @@
-# title: The six pictures
-# minutes: 14
+# title: The seven pictures
+# minutes: 17
 
 # %% [markdown] tags=["slide"]
-# # The six pictures
+# # The seven pictures
 #
 # Five of the pictures below open from a `Problem` in one line: the sizes of one attention call. Their numbers are counted
 # from the same loops that compute the answer, and each title says what was found. Change N, the GPU or the block sizes and
@@ -11,7 +11,8 @@
 # %% tags=["setup"]
 import flashlab as fl
 from flashlab import figures
-from flashlab.widgets import BlockSchedule, DispatchDetective, MemoryMap, Roofline, TileBudget, TilePlayer
+from flashlab.widgets import BlockSchedule, DispatchDetective, MemoryMap, PipelineTimeline, Roofline
+from flashlab.widgets import TileBudget, TilePlayer
 
 problem = fl.Problem(B=4, Hq=16, Nq=4096, D=128, dtype="float16", block_q=128, block_k=64)
 
@@ -107,7 +108,26 @@ DispatchDetective.of(Hq=8, Nq=1024, D=64)
 # `fl.dispatch.trap("causal_one_query")` runs one of twelve usual surprises; `fl.dispatch.traps()` names them.
 
 # %% [markdown] tags=["slide"]
-# ## 7. On paper (1 min)
+# ## 7. Who waits for whom: PipelineTimeline (3 min)
+#
+# FlashAttention-3 computes what FA2 computes; what it changes is when. Each row is a unit of one multiprocessor of an H200,
+# hatching is waiting. Guess first, then look at the tensor cores: step 2 leaves gaps during softmax, step 3 closes them at
+# D = 128. The turns of step 4 find nothing left to close there; choose D = 64 and they do. "Between blocks" shows what step 5
+# is for. All of it is a simulator's model of the unmodified kernels: who waits for whom, not how fast a GPU is.
+
+# %% tags=["widget"]
+PipelineTimeline.of(step=4, above=2, D=128)
+
+# %%
+from flashlab import pipeline
+
+for D in (128, 64):
+    print(D, [f"{pipeline.busy(log, 'tensor'):.0%}" for log in pipeline.logs(D)])
+# > 128 ['24%', '70%', '81%', '82%', '83%']
+# > 64 ['18%', '48%', '57%', '64%', '66%']
+
+# %% [markdown] tags=["slide"]
+# ## 8. On paper (1 min)
 #
 # The same pictures as stills for slides and print: `figures.` has one function for each, and `savefig` saves it. Each
 # still describes itself in words, for people who do not see it.

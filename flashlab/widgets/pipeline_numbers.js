@@ -90,7 +90,7 @@ export const letter = (who) => ({ "consume 0": "0", "consume 1": "1" })[who] ?? 
 // One stretch in words.
 export function tell(e, step, s) {
   const name = s.who[e.who.replace(" ", "")] ?? e.who, tile = e.tile ? tileName(e.tile) : "", at = { n: e.tile?.[1] };
-  let what = s.does[e.op] ?? s.does[e.unit];
+  let what = e.unit === "shared" ? s.does.shared : s.does[e.op] ?? s.does[e.unit];
   if (e.unit === "tensor") what = e.tile[0] === "k" ? s.does.scores : s.does.output;
   if (e.unit === "wait") what = put(e.op === "wgmma" ? s.waits[e.tile[0] === "k" ? "scores" : "output"] : s.waits[e.op.replace(/\[.*/, "")], { ...at, tile, barrier: e.op });
   return put(s.tell, { step, who: name, what: put(what, { ...at, tile }), block: e.block + 1, start: count(e.start), end: count(e.end), clocks: count(e.end - e.start) });
