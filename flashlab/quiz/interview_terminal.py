@@ -2,7 +2,7 @@
 end.
 """
 
-from flashlab.quiz import terminal_feedback
+from flashlab.quiz import terminal_feedback, units
 from flashlab.quiz.items import unit_name
 from flashlab.quiz.screen import QUIT
 from flashlab.quiz.wording import counted, labelled, listed
@@ -78,7 +78,7 @@ def debrief(found, screen):
         screen.text(line + _missing(p["missed"], lang), "    ", "  ")
     for thread in found["threads"]:
         mark = "✗" if thread["musts"] or thread["heard"] else "✓"
-        line = f"{mark} {thread['question']} {round(100 * thread['score'])} %"
+        line = f"{mark} {thread['question']} {units.show(round(thread['score'], 2), 'percent', lang)}"
         screen.text(line + _missing((thread["musts"] + thread["strong"][:1])[:3], lang), "    ", "  ")
         terminal_feedback.heard(thread["heard"], screen, "    ")
     for board in found["whiteboard"]:

@@ -149,6 +149,7 @@ def show_summary(summary, screen):
             screen.text(t("quiz.item.expected", lang, expected=r["expected"]), "    ")
             if r["message"]:
                 screen.markdown(r["message"], "    ")
+            screen.write("")
     if summary["missed"]:
         screen.head(t("quiz.summary.missed", lang))
         screen.points(t("quiz.summary.point", lang, **m) for m in summary["missed"][:8])

@@ -48,7 +48,7 @@ function render({ model, el }) {
       return [box, row(press(say.free.done, done), ...quiet())];
     },
     number(step) {
-      const box = make("input", { type: "text", autocomplete: "off", spellcheck: false });
+      const box = make("input", { type: "text", autocomplete: "off", spellcheck: false, placeholder: step.example });
       box.setAttribute("aria-label", `${say.item.answer} ${step.unit}`);
       const done = () => act("answer", box.value);
       onEnter(box, done);
@@ -124,7 +124,7 @@ function render({ model, el }) {
   const results = {
     card: (f) => [
       make("div", { className: "fl-back" }, markdown(f.answer)),
-      row(...["again", "hard", "good", "easy"].map((name, n) => press(say.card[name], () => act("rate", n + 1), "", String(n + 1)))),
+      row(...["again", "hard", "good", "easy"].map((name, n) => press(say.card[name], () => act("rate", n + 1), name === "good" ? "fl-go" : "", String(n + 1)))),
     ],
     item(f, view) {
       const nodes = [verdict(f.right)];
@@ -181,7 +181,7 @@ function render({ model, el }) {
       make("td", { textContent: fill(say.summary.score, { percent: Math.round(100 * x.score), of: x.of }) })));
     if (sections.length) nodes.push(make("table", {}, make("caption", { textContent: say.summary.sections }), make("tbody", {}, ...sections)));
     if (["exam", "diagnosis"].includes(view.mode) && s.review.length)
-      nodes.push(titled(say.summary.review, make("ul", {}, ...s.review.map((r) =>
+      nodes.push(titled(say.summary.review, make("ul", { className: "fl-again" }, ...s.review.map((r) =>
         make("li", {}, `${r.question} · ${r.ask}`, ...[label(say.summary.given, r.given), fill(say.item.expected, r), r.message].filter(Boolean).flatMap((text) => [make("br"), text]))))));
     if (s.missed.length)
       nodes.push(titled(say.summary.missed, make("ul", {}, ...s.missed.map((m) => make("li", { textContent: fill(say.summary.point, m) })))));
@@ -236,7 +236,7 @@ function render({ model, el }) {
   }
 
   root.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || /^(TEXTAREA|INPUT)$/.test(event.target.tagName)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(TEXTAREA|INPUT|SUMMARY)$/.test(event.target.tagName)) return;
     const key = event.key === " " ? "space" : event.key.toLowerCase();
     const node = [...body.querySelectorAll("button[data-key]")].find((b) => b.dataset.key === key && !b.disabled);
     if (!node || (key === "enter" && event.target.tagName === "BUTTON") || (key === "space" && event.target.tagName === "BUTTON" && event.target !== node)) return;

@@ -91,6 +91,13 @@ def test_what_is_typed_key_by_key_stands_in_the_box(open_twin, name):
     assert frame.locator("textarea, input[type=text]").input_value() == "8.6 GB a+b"
 
 
+def test_a_number_box_shows_how_its_unit_is_typed_and_a_turned_card_is_good_by_default(open_twin):
+    frame = open_twin(at_item("numeric"))
+    assert frame.locator("input").get_attribute("placeholder") == "8 GiB, 8.6 GB or 2^33"
+    frame = open_twin(dict(states("en"))["card turned"])
+    assert frame.locator(".fl-go").inner_text().startswith("Good")
+
+
 def test_the_spot_and_choice_forms_are_buttons_with_their_keys(open_twin):
     frame = open_twin(at_item("choice"))
     assert frame.locator(".fl-option kbd").all_inner_texts() == ["a", "b", "c"]
@@ -151,6 +158,10 @@ def test_in_jupyterlab_a_question_is_answered_by_keyboard_and_kept(lab_server, n
     card.get_by_role("listitem").filter(has_text="a number with its unit").wait_for()
     assert violations(page, within=".fl-quiz") == {}
     assert page.evaluate("document.activeElement.innerText").startswith("Next"), "the focus is on Next"
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    assert card.locator("details").get_attribute("open") is not None, "Enter opens the full answer"
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     card.get_by_text("2 of 3").wait_for()
     assert page.locator(".jp-Notebook .jp-Cell").count() == 2, "no key reached the notebook"
