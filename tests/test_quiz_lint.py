@@ -43,7 +43,7 @@ def test_a_good_bank_has_no_problems_and_what_is_not_written_is_pending(tmp_path
         ("B = {B}, H", "B = {Q}, H", "A06-n1 en: {Q} is no value here"),
         ('expect = "tiles(N, 64)"', 'expect = "tiles(M, 64)"', "cannot compute 'tiles(M, 64)'"),
         ('[["gqa"], ["shrinks", "smaller"]]', '[["four thousand"]]', "'gqa' are in the spoken answer"),
-        ('[["gqa"], ["变小", "更小"]]', '[["gqa"], ["没了"]]', "zh: misconception 'gqa' is not heard in its own"),
+        ('[["gqa"], ["变小", "更小"]]', '[["gqa"], ["没了"]]', "'gqa' is not heard in its own"),
         ('unticks = ["formula"]', 'unticks = ["formulas"]', "closest: formula"),
         ('terms.zh = [["gqa"], ["变小", "更小"]]', "", "'zh' is missing"),
         ("How large is the attention matrix?", "Layer, batch, head, N² GiB?", "the prompt alone ticks"),
