@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from flashlab.bench import timing, tricks
@@ -75,6 +76,28 @@ def test_the_honest_benchmark_is_timed_by_the_harness_that_flashlab_uses(monkeyp
     claim = tricks.HONEST(device, device.attention("fa2"), tricks.LONG)
     assert len(calls) == 1 and calls[0].get("cold", True) and calls[0]["check"] and calls[0]["prepare"]
     assert 0.5 < claim.ms < 0.8
+
+
+def test_the_honest_benchmark_leaves_nan_where_old_results_were():
+    device, results = tricks.Simulated(), []
+    attention = device.attention("fa2")
+
+    def call(*inputs):
+        results.append(attention(*inputs))
+        return results[-1]
+
+    call.kernel = "fa2"
+    tricks.HONEST(device, call, tricks.LONG)
+    timed = results[1:]  # the first warmed the chip up
+    old, last = timed[: -tricks.HONEST.sets], timed[-tricks.HONEST.sets :]
+    assert len(old) > 10 and all(np.isnan(o.values()).all() for o in old)
+    assert all(np.isfinite(o.values()).all() for o in last)
+
+
+def test_what_an_experiment_finds_once_and_not_again_is_not_told(monkeypatch):
+    lucky = lambda lab: (lab.again == 0, dict(counted=2.0))  # noqa: E731
+    monkeypatch.setitem(detectors.DETECTORS, "causal-flops", lucky)
+    assert found(tricks.HONEST, only=["causal-flops"]) == []
 
 
 def test_the_honest_median_is_the_one_that_timing_reports():
