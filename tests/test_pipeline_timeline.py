@@ -224,3 +224,11 @@ def test_the_still_says_the_same_and_that_it_is_a_model():
     assert "not yet measured" in figures.alt_text(figure) or "measured: " in figures.alt_text(figure)
     with pytest.raises(ValueError, match="expected some of the steps"):
         figures.pipeline_timeline((0, 2))
+
+
+def test_at_every_clock_each_lane_works_waits_queues_or_has_nothing_to_do():
+    code = "given[1].map((c) => Object.fromEntries(js.now(js.unpackLog(given[0]), c, given[2])))"
+    start, inside, end = in_node(FILES, code, [kept(64, False, 3), [10, 5370, 28580], S])
+    assert start["Consumer 0"] == "waits: Q14" and start["Tensor cores"] == "idle"
+    assert inside["Consumer 0"] == "queues for a unit" and inside["Exponential"] == "1: 2"
+    assert end["Consumer 1"] == end["Consumer 0"] == "no work" and end["Producer, copies"].startswith("O")

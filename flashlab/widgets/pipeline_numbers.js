@@ -100,7 +100,9 @@ export function tell(e, step, s) {
 export function now(log, clock, s) {
   return lanes(log).map(([name, stretches]) => {
     const at = stretches.filter((e) => e.start <= clock && clock < e.end).sort((a, b) => (a.unit === "wait") - (b.unit === "wait"))[0];
-    const idle = name.startsWith("consumer") || name === "warpgroup" ? s.nothing : s.idle;
+    // Inside a query block a consumer without a stretch has asked a unit that still serves the other one.
+    const before = stretches.findLast((e) => e.end <= clock), after = stretches.find((e) => e.start > clock), queues = before && after && before.block === after.block;
+    const idle = name.startsWith("consumer") ? (queues ? s.queues : s.nothing) : name === "warpgroup" ? s.nothing : s.idle;
     return [s.lane[name], at ? (at.unit === "wait" ? `${s.waiting} ${label(at)}` : `${letter(at.who) && ["tensor", "exp", "fp32"].includes(name) ? letter(at.who) + ": " : ""}${label(at) || s.unit[at.unit]}`) : idle];
   });
 }

@@ -2,6 +2,7 @@
 
 const LEFT = 122, RIGHT = 50, ROW = 25, GAP = 5, TOP = 16;
 const safe = (s) => String(s).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+const textWidth = (words) => [...words].reduce((sum, c) => sum + (c > "\u2e80" ? 12 : 6.7), 0);
 const kind = { "consume 0": "zero", "consume 1": "one", forward_kernel: "own" };
 
 // Where the rows of a step lie: [name, stretches, y, height, share of its time in the view], and the height of all.
@@ -32,7 +33,7 @@ export function drawStep(log, view, W, { id, s, last, first }) {
   let lane = "";
   const box = (cls, e, y, h, text) => {
     const left = Math.max(LEFT, x(e.start)), right = Math.min(W - RIGHT, x(e.end)), w = Math.max(0.7, right - left);
-    const shown = text.find((words) => words && w >= 6.7 * [...words].length + 5);
+    const shown = text.find((words) => words && w >= textWidth(words) + 5);
     parts.push(`<rect class="${cls}" data-lane="${lane}" data-i="${e.i}" x="${left.toFixed(1)}" y="${y}" width="${w.toFixed(1)}" height="${h}"/>`);
     const pattern = cls.includes("wait") ? "w" : cls.includes("one") ? "o" : "";
     if (pattern && w > 2) parts.push(`<rect class="over" fill="url(#${id}${pattern})" x="${left.toFixed(1)}" y="${y}" width="${w.toFixed(1)}" height="${h}"/>`);
