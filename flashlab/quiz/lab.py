@@ -49,6 +49,19 @@ def saved_bytes_of_qkv(B=1, H=1, N=128, D=64, dtype="fp32"):
     return formulas.qkv_bytes(B, H, H, N, D, dtype)
 
 
+def traced(algorithm, N, D, block_q, block_k, causal=False):
+    """The `flashlab.trace.Trace` of the forward pass of "fa1" or "fa2" on one head of ones."""
+    import numpy as np
+
+    from flashlab import tiled
+    from flashlab.trace import Trace
+
+    ones, events = np.ones((N, D)), []
+    forward = {"fa1": tiled.fa1_forward, "fa2": tiled.fa2_forward}[algorithm]
+    forward(ones, ones, ones, block_q=block_q, block_k=block_k, causal=causal, trace=events)
+    return Trace(events)
+
+
 def makespan(algorithm, B=1, H=1, N=4096, D=128, gpu="H200", block=128, causal=False):
     """Tile steps until the last thread block of a forward launch is done, one block per SM at a time."""
     from flashlab.problem import Problem
