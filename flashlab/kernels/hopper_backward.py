@@ -1,0 +1,377 @@
+"""FlashAttention-3's division of labour for the backward pass of `fa2_backward`, in Gluon: dK, dV and dQ.
+
+As there, dK and dV are made by one program for each key block, dQ in a second pass by one program for each
+query block, and nothing is added up atomically. As in `hopper`, a producer starts copies and two consumers
+multiply, each with 64 rows of the block (keys for dK and dV, queries for dQ). Whatever a product makes stays
+in registers: in the first pass scores stand transposed, [keys, queries], so that P^T and dS^T are already
+where the left factors of dV += P^T dO and dK += dS^T Q must be.
+
+    dK, dV    S^T = K Q^T, dP^T = V dO^T start; P^T under the second; dS^T; dV += P^T dO, dK += dS^T Q
+    dQ        S = Q K^T, dP = dO V^T start; P under the second; dS; dQ += dS K
+
+A thread of a consumer holds dK and dV of 64 keys in D fp32 registers: at D 256 there are none left.
+
+A barrier here is named for what has happened when its phase ends:
+
+    own_filled             the producer's copies of one consumer's own two tiles (K and V, or Q and dO) have
+                           landed: that consumer waits for it
+    q_filled, do_filled    (first pass) the producer's copy into this stage has landed   each consumer waits
+    k_filled, v_filled     (second pass) the same
+    ..._emptied            both consumers have read this stage                          the producer waits
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma_wait,
+)
+
+from flashlab.kernels.gluon_names import tma_load, tma_store
+from flashlab.kernels.hopper_parts import (
+    ROWS,
+    fill,
+    key_tiles,
+    release,
+    start_output,
+    start_scores,
+    take,
+)
+from flashlab.kernels.launch import LOG2_E
+
+LOG2_E_ = gl.constexpr(LOG2_E)
+
+
+@gluon.jit
+def query_tiles(first_key, num_queries, num_keys, shift, BLOCK_Q: gl.constexpr, CAUSAL: gl.constexpr):
+    """(start, full, end): rows of query tiles before `start` see no key of the block, those from `full` all."""
+    end = (num_queries + BLOCK_Q - 1) // BLOCK_Q
+    start = 0
+    full = 0
+    if CAUSAL:
+        last_key = gl.minimum(first_key + 2 * ROWS, num_keys) - 1
+        start = gl.minimum(gl.maximum(first_key - shift, 0) // BLOCK_Q, end)
+        full = gl.minimum((gl.maximum(last_key - shift, 0) + BLOCK_Q - 1) // BLOCK_Q, end)
+    return start, full, end
+
+
+@gluon.jit
+def row_numbers(lse_ptr, delta_ptr, rows, num_queries):
+    """lse of rows in units of log2, and delta; +inf, which makes P = 0, beyond the end or without a key."""
+    lse = gl.load(lse_ptr + rows, mask=rows < num_queries, other=float("inf"))
+    delta = gl.load(delta_ptr + rows, mask=rows < num_queries, other=0.0)
+    return gl.where(lse == float("-inf"), float("inf"), lse * LOG2_E_), delta
+
+
+@gluon.jit
+def fill_own(own, descs, batch, head, first):
+    """Producer: start the copies of the two tiles of each consumer, which it keeps."""
+    left, right, own_filled = own
+    left_desc, right_desc = descs
+    for which in gl.static_range(2):
+        mbarrier.expect(own_filled.index(which), left_desc.block_type.nbytes + right_desc.block_type.nbytes)
+        at = [batch, head, first + which * ROWS, 0]
+        tma_load(left_desc, at, own_filled.index(which), left.index(which))
+        tma_load(right_desc, at, own_filled.index(which), right.index(which))
+
+
+@gluon.jit
+def take_own(own, WHICH: gl.constexpr):
+    """Consumer: its two tiles [ROWS, BLOCK_D], as soon as they are there."""
+    left, right, own_filled = own
+    # waits for: the producer's copies
+    mbarrier.wait(own_filled.index(WHICH), 0)
+    size: gl.constexpr = [left.shape[3], left.shape[4]]
+    return left.index(WHICH).reshape(size), right.index(WHICH).reshape(size)
+
+
+@gluon.jit
+def put(desc, at, tile, place, x):
+    """Start the copy of x [ROWS, BLOCK_D] to a tensor, by way of a place in shared memory that is read."""
+    tile.store(x.to(tile.dtype))
+    fence_async_shared()
+    tma_store(desc, at, place)
+
+
+@gluon.jit
+def make_ring(desc, BLOCK: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr):
+    """A ring of tiles [BLOCK, BLOCK_D] with its barriers: see `hopper_parts`."""
+    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
+    tiles = gl.allocate_shared_memory(desc.dtype, [STAGES, 1, 1, BLOCK, BLOCK_D], desc.layout)
+    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(filled.index(stage), count=1)
+        mbarrier.init(emptied.index(stage), count=2)  # both consumers
+    return tiles, filled, emptied
+
+
+@gluon.jit
+def make_own(left_desc, right_desc, BLOCK_D: gl.constexpr):
+    """Places for the two tiles that each consumer keeps, and the barriers that say they are there."""
+    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
+    left = gl.allocate_shared_memory(left_desc.dtype, [2, 1, 1, ROWS, BLOCK_D], left_desc.layout)
+    right = gl.allocate_shared_memory(right_desc.dtype, [2, 1, 1, ROWS, BLOCK_D], right_desc.layout)
+    own_filled = gl.allocate_shared_memory(gl.int64, [2, 1], BARRIER)
+    for which in gl.static_range(2):
+        mbarrier.init(own_filled.index(which), count=1)
+    return left, right, own_filled
+
+
+@gluon.jit
+def produce_queries(
+    descs, own, q_ring, do_ring, num_kv_heads, group, num_queries, num_keys, shift,
+    BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """The producer of the first pass: K and V once, Q and dO of every query tile of the group's heads."""
+    q_desc, k_desc, v_desc, do_desc = descs
+    num_blocks = (num_keys + 2 * ROWS - 1) // (2 * ROWS)
+    first_key = gl.program_id(0) % num_blocks * 2 * ROWS
+    batch_head = gl.program_id(0) // num_blocks
+    batch, kv_head = batch_head // num_kv_heads, batch_head % num_kv_heads
+    fill_own(own, (k_desc, v_desc), batch, kv_head, first_key)
+    start, full, end = query_tiles(first_key, num_queries, num_keys, shift, BLOCK_Q, CAUSAL)
+    n = 0  # query tiles brought so far
+    for member in range(0, group):
+        for i in range(start, end):
+            fill(q_ring, n, q_desc, batch, kv_head * group + member, i * BLOCK_Q, STAGES)
+            fill(do_ring, n, do_desc, batch, kv_head * group + member, i * BLOCK_Q, STAGES)
+            n += 1
+
+
+@gluon.jit
+def add_query_tile(
+    dk, dv, k, v, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, first, num_queries, shift, qk_scale,
+    BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """What query tile n adds to dk and dv of a consumer's keys. CAUSAL: some rows do not see some keys."""
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16])
+    # one number a thread, until all threads need all of them: below, through shared memory
+    rows = first + gl.arange(0, BLOCK_Q, gl.BlockedLayout([1], [32], [4], [0]))
+    lse, delta = row_numbers(lse_ptr, delta_ptr, rows, num_queries)
+    # [BLOCK_Q, BLOCK_D]
+    q = take(q_ring, n, STAGES)
+    # FA2 Alg. 2, line 10: S = Q_i K_j^T, here and below transposed: [ROWS, BLOCK_Q]
+    scores = start_scores(k, q, BLOCK_Q)
+    do = take(do_ring, n, STAGES)
+    # FA2 Alg. 2, line 13: dP = dO_i V_j^T
+    dp = start_scores(v, do, BLOCK_Q)
+    scores = warpgroup_mma_wait(1, deps=(scores,))
+    # FA2 Alg. 2, line 11: P = exp(S - L_i)
+    p = gl.exp2(scores * qk_scale - gl.convert_layout(lse, gl.SliceLayout(0, SCORES))[None, :])
+    if CAUSAL:
+        rows = first + gl.arange(0, BLOCK_Q, gl.SliceLayout(0, SCORES))
+        seen = (keys[:, None] <= rows[None, :] + shift) & (rows < num_queries)[None, :]
+        p = gl.where(seen, p, 0.0)
+    dp = warpgroup_mma_wait(0, deps=(dp,))
+    # FA2 Alg. 2, line 14: dS = P * (dP - D_i)
+    ds = p * (dp - gl.convert_layout(delta, gl.SliceLayout(0, SCORES))[None, :])
+    if CAUSAL:
+        ds = gl.where(seen, ds, 0.0)  # 0 * nan is nan
+    # FA2 Alg. 2, line 12: dV_j += P^T dO_i (here, and not before dS: 16 registers fewer)
+    dv = start_output(p, do, dv)
+    # FA2 Alg. 2, line 16: dK_j += dS^T Q_i
+    dk = start_output(ds, q, dk)
+    dv = warpgroup_mma_wait(1, deps=(dv,))
+    release(do_ring, n, STAGES)
+    dk = warpgroup_mma_wait(0, deps=(dk,))
+    release(q_ring, n, STAGES)
+    return dk, dv
+
+
+@gluon.jit
+def consume_queries(
+    dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
+    num_kv_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+    BLOCK_Q: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    WHICH: gl.constexpr,
+):  # fmt: skip
+    """Consumer WHICH of the first pass: dk and dv of its half of the key block, summed over the group."""
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16])
+    OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
+    num_blocks = (num_keys + 2 * ROWS - 1) // (2 * ROWS)
+    first_key = gl.program_id(0) % num_blocks * 2 * ROWS
+    batch_head = gl.program_id(0) // num_blocks
+    batch, kv_head = batch_head // num_kv_heads, batch_head % num_kv_heads
+    start, full, end = query_tiles(first_key, num_queries, num_keys, shift, BLOCK_Q, CAUSAL)
+    keys = first_key + WHICH * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
+    k, v = take_own(own, WHICH)
+    dk = gl.zeros([ROWS, BLOCK_D], gl.float32, OUTPUT)
+    dv = gl.zeros([ROWS, BLOCK_D], gl.float32, OUTPUT)
+    n = 0  # query tiles met so far
+    for member in range(0, group):
+        before = (batch_head.to(gl.int64) * group + member) * num_queries
+        lse, delta = lse_ptr + before, delta_ptr + before
+        if CAUSAL:
+            for i in range(start, full):
+                dk, dv = add_query_tile(
+                    dk, dv, k, v, keys, q_ring, do_ring, n, lse, delta, i * BLOCK_Q,
+                    num_queries, shift, qk_scale, BLOCK_Q, STAGES, True,
+                )  # fmt: skip
+                n += 1
+        for i in range(full, end):
+            dk, dv = add_query_tile(
+                dk, dv, k, v, keys, q_ring, do_ring, n, lse, delta, i * BLOCK_Q,
+                num_queries, shift, qk_scale, BLOCK_Q, STAGES, False,
+            )  # fmt: skip
+            n += 1
+    # dk goes where K was, dv where V was: no product reads them any more
+    at = [batch, kv_head, first_key + WHICH * ROWS, 0]
+    k_tiles, v_tiles, own_filled = own
+    put(dk_desc, at, k, k_tiles.index(WHICH), dk * scale)
+    put(dv_desc, at, v, v_tiles.index(WHICH), dv)
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["num_queries", "num_keys", "shift"])
+def dkdv_kernel(
+    q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
+    num_kv_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+    BLOCK_Q: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """dk and dv of one key block, summed over the query heads that share it."""
+    own = make_own(k_desc, v_desc, BLOCK_D)
+    q_ring = make_ring(q_desc, BLOCK_Q, BLOCK_D, STAGES)
+    do_ring = make_ring(do_desc, BLOCK_Q, BLOCK_D, STAGES)
+    fence_async_shared()
+    gl.warp_specialize(
+        [
+            (produce_queries, (
+                (q_desc, k_desc, v_desc, do_desc), own, q_ring, do_ring,
+                num_kv_heads, group, num_queries, num_keys, shift, BLOCK_Q, STAGES, CAUSAL,
+            )),
+            (consume_queries, (
+                dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
+                num_kv_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+                BLOCK_Q, BLOCK_D, STAGES, CAUSAL, 0,
+            )),
+            (consume_queries, (
+                dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
+                num_kv_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+                BLOCK_Q, BLOCK_D, STAGES, CAUSAL, 1,
+            )),
+        ],
+        [4, 4],  # warps of the consumers
+        [240, 240],  # registers of their threads; the producer keeps 24
+    )  # fmt: skip
+
+
+@gluon.jit
+def produce_keys(
+    descs, own, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """The producer of the second pass: Q and dO once, then K and V of every key tile."""
+    q_desc, k_desc, v_desc, do_desc = descs
+    block, batch, head = query_block(num_queries, num_heads)
+    fill_own(own, (q_desc, do_desc), batch, head, block * 2 * ROWS)
+    full, end = key_tiles(block, num_queries, num_keys, shift, 2 * ROWS, BLOCK_K, CAUSAL)
+    for j in range(0, end):
+        fill(k_ring, j, k_desc, batch, head // group, j * BLOCK_K, STAGES)
+        fill(v_ring, j, v_desc, batch, head // group, j * BLOCK_K, STAGES)
+
+
+@gluon.jit
+def query_block(num_queries, num_heads):
+    """(block, batch, head) of a program of the second pass: under a causal mask the last are the longest."""
+    num_blocks = (num_queries + 2 * ROWS - 1) // (2 * ROWS)
+    batch_head = gl.program_id(0) // num_blocks
+    return num_blocks - 1 - gl.program_id(0) % num_blocks, batch_head // num_heads, batch_head % num_heads
+
+
+@gluon.jit
+def add_key_tile(
+    dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr,
+):  # fmt: skip
+    """What key tile j adds to dq of a consumer's rows."""
+    # [BLOCK_K, BLOCK_D]
+    k = take(k_ring, j, STAGES)
+    # [ROWS, BLOCK_K]: S, P, dP and dS as in the first pass, and not transposed
+    scores = start_scores(q, k, BLOCK_K)
+    dp = start_scores(do, take(v_ring, j, STAGES), BLOCK_K)
+    scores = warpgroup_mma_wait(1, deps=(scores,))
+    p = gl.exp2(scores * qk_scale - lse[:, None])
+    dp = warpgroup_mma_wait(0, deps=(dp,))
+    release(v_ring, j, STAGES)
+    ds = p * (dp - delta[:, None])
+    if MASKED:
+        keys = (j * BLOCK_K + gl.arange(0, BLOCK_K, gl.SliceLayout(0, dp.type.layout)))[None, :]
+        seen = keys < num_keys
+        if CAUSAL:
+            seen = seen & (keys <= rows[:, None] + shift)
+        ds = gl.where(seen, ds, 0.0)
+    # FA2 Alg. 2, line 15, in a second pass (deviation): dQ_i += dS K_j
+    dq = warpgroup_mma_wait(0, deps=(start_output(ds, k, dq),))
+    release(k_ring, j, STAGES)
+    return dq
+
+
+@gluon.jit
+def consume_keys(
+    dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
+    num_heads, num_queries, num_keys, shift, qk_scale, scale,
+    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    EDGE: gl.constexpr, WHICH: gl.constexpr,
+):  # fmt: skip
+    """Consumer WHICH of the second pass: dq of its half of the query block."""
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
+    OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
+    block, batch, head = query_block(num_queries, num_heads)
+    full, end = key_tiles(block, num_queries, num_keys, shift, 2 * ROWS, BLOCK_K, CAUSAL)
+    first_row = (2 * block + WHICH) * ROWS
+    rows = first_row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
+    before = (batch * num_heads + head).to(gl.int64) * num_queries
+    lse, delta = row_numbers(lse_ptr + before, delta_ptr + before, rows, num_queries)
+    q, do = take_own(own, WHICH)
+    dq = gl.zeros([ROWS, BLOCK_D], gl.float32, OUTPUT)
+    for j in range(0, full):
+        dq = add_key_tile(
+            dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
+            BLOCK_K, STAGES, CAUSAL, False,
+        )  # fmt: skip
+    if EDGE:
+        for j in range(full, end):
+            dq = add_key_tile(
+                dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
+                BLOCK_K, STAGES, CAUSAL, True,
+            )  # fmt: skip
+    q_tiles, do_tiles, own_filled = own
+    put(dq_desc, [batch, head, first_row, 0], q, q_tiles.index(WHICH), dq * scale)
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["num_queries", "num_keys", "shift"])
+def dq_kernel(
+    q_desc, k_desc, v_desc, do_desc, dq_desc, lse_ptr, delta_ptr,
+    num_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    EDGE: gl.constexpr,
+):  # fmt: skip
+    """dq of one query block: the forward's loop over key tiles once more."""
+    own = make_own(q_desc, do_desc, BLOCK_D)
+    k_ring = make_ring(k_desc, BLOCK_K, BLOCK_D, STAGES)
+    v_ring = make_ring(v_desc, BLOCK_K, BLOCK_D, STAGES)
+    fence_async_shared()
+    gl.warp_specialize(
+        [
+            (produce_keys, (
+                (q_desc, k_desc, v_desc, do_desc), own, k_ring, v_ring,
+                num_heads, group, num_queries, num_keys, shift, BLOCK_K, STAGES, CAUSAL,
+            )),
+            (consume_keys, (
+                dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
+                num_heads, num_queries, num_keys, shift, qk_scale, scale,
+                BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, 0,
+            )),
+            (consume_keys, (
+                dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
+                num_heads, num_queries, num_keys, shift, qk_scale, scale,
+                BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, 1,
+            )),
+        ],
+        [4, 4],  # warps of the consumers
+        [240, 240],  # registers of their threads; the producer keeps 24
+    )  # fmt: skip
