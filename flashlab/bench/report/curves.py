@@ -111,7 +111,7 @@ def _chart(group, metric, name, extra, show, base=10, floor_source=None):
         lines.append(svg.Line(title, tuple((n, y, None, None) for n, y in sorted(at.items())), "floor"))
     caption = t(f"report.chart.{name}", case=_case(group))
     if floor_source:
-        caption += " " + t(f"report.floor.{floor_source}")
+        caption += t("report.chart.gap") + t(f"report.floor.{floor_source}")
     lengths = sorted({m.row["N"] for m in group})
     head = (t("report.table.n"), *map(peer, order), *(title for title, _ in extra))
     rows = tuple(

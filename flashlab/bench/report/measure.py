@@ -25,7 +25,8 @@ def measure(quick=False, say=print):
     try:
         steps = ("roofs", *suites, "roofs")  # twice: on a busy machine the better one is nearer to the truth
         for number, words in enumerate(steps, 1):
-            say(t("report.measure.suite", suite=words, number=number, total=len(steps)))
+            title = t("report.measure.roofs") if words == "roofs" else words
+            say(t("report.measure.suite", suite=title, number=number, total=len(steps)))
             suite = words.split()[0]
             told, total, rows = _plan(words)
             record = {"suite": suite, "provenance": provenance(told), "rows": []}
