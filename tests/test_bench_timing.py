@@ -118,6 +118,19 @@ def test_the_cpu_is_a_device_too_and_its_flush_writes_more_than_a_cache(monkeypa
     assert device.buffer == bytearray(1000)
 
 
+def test_the_gpus_part_runs_line_by_line_where_the_cpu_plays_torch_cuda(monkeypatch):
+    fake = pytest.importorskip("fake_cuda")
+    import torch
+
+    with fake.fake_cuda(monkeypatch):
+        device = timing.Cuda(flush_bytes=100)
+        found = timing.measure(lambda i: torch.zeros(10), device, budget_ms=1, least=5)
+        assert 0 < found.median and found.runs >= 5 and device.buffer.numel() == 100
+        calls = []
+        found = timing.time_graph(lambda: calls.append(torch.zeros(10, device="cuda")), budget_ms=1)
+        assert 0 < found.low <= found.high and found.runs >= 3 and len(calls) > 3
+
+
 @pytest.mark.gpu
 def test_a_gpus_events_time_the_call_and_not_the_flush():
     import torch

@@ -132,3 +132,25 @@ def test_a_result_belongs_to_the_inputs_at_its_launch(device):
 def test_an_unknown_kernel_is_refused_with_the_closest_name(device):
     with pytest.raises(ValueError, match="Did you mean 'sdpa-flash'"):
         device.attention("sdpa-flesh")
+
+
+def test_the_cuda_device_has_all_kernels_where_the_cpu_plays_torch_cuda(monkeypatch):
+    fake = pytest.importorskip("fake_cuda")
+    from flashlab.bench import timing
+    from flashlab.bench.tricks import cuda
+    from flashlab.problem import Problem
+
+    monkeypatch.setattr(timing.Cuda.__init__, "__defaults__", (100,))
+    monkeypatch.setattr(cuda.Cuda, "heat", lambda self, seconds: None)
+    one_token = Problem(B=1, Hq=4, Hkv=2, Nq=1, Nk=32, D=16, dtype="float16")
+    square = Problem(B=1, Hq=2, Nq=32, D=16, causal=True, dtype="float16")
+    with fake.fake_cuda(monkeypatch):
+        device = cuda.Cuda()
+        assert device.gpu().name == "H200"
+        for kernel in (None, "sdpa-flash", "sdpa-math", "standard", "skips-half"):
+            for problem in (one_token, square):
+                inputs = honest.inputs(device, problem, 0)
+                o = device.attention(kernel)(*inputs, problem.causal)
+                error = device.error(o, *inputs, problem.causal)
+                assert o.shape == inputs[0].shape and (error > device.tolerance) == (kernel == "skips-half")
+        assert ("sdpa-math", "float32") in device.log
