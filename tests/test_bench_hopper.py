@@ -30,18 +30,32 @@ def test_a_variant_that_hangs_is_stopped_and_one_that_fails_says_why(monkeypatch
 
 def test_only_what_came_back_from_its_first_run_is_run_again(monkeypatch):
     tried = []
-    monkeypatch.setattr(
-        hopper,
-        "first_runs",
-        lambda *how: [dict(part="first", step=1, D=64, error="hangs"), dict(part="first", step=5, D=64)],
-    )
-    for name in ("right", "repeated"):
-        monkeypatch.setattr(hopper, name, lambda sound: tried.append(sound) or [])
-    monkeypatch.setattr(hopper, "timed", lambda cases, peers, sound: tried.append(sound) or [])
+    rows = [dict(part="first", step=1, D=64, error="hangs"), dict(part="first", step=5, D=64)]
+    monkeypatch.setattr(hopper, "first_runs", lambda *how: rows)
+    monkeypatch.setattr(hopper, "right_runs", lambda sound, *how: tried.append({*sound}) or [])
+    monkeypatch.setattr(hopper, "timed", lambda cases, peers, sound: tried.append({*sound}) or [])
     said = []
     list(hopper.run([], say=said.append))
-    assert tried == [{(5, 64)}] * 3
+    assert tried == [{(5, 64)}] * 2
     assert "hangs" in said[0] and said[1].split()[-1] == "runs"
+
+
+def test_what_hangs_on_a_larger_grid_keeps_its_rows_and_is_not_timed(monkeypatch):
+    monkeypatch.setattr(hopper, "STEPS", (1, 2))
+    monkeypatch.setattr(hopper, "DIMS", (64,))
+    code = (
+        "import json, sys, time\n"
+        "step, dim, *words = sys.argv[1:]\n"
+        "row = dict(part='right', step=int(step), D=64, dtype='float16', max_error=0.01)\n"
+        "if words: print(json.dumps(row), flush=True)\n"
+        "if words and step == '2': print('{\"half', end='', flush=True); time.sleep(60)\n"
+    )
+    timed = []
+    monkeypatch.setattr(hopper, "timed", lambda cases, peers, sound: timed.append({*sound}) or [])
+    how = dict(patience=3, command=[sys.executable, "-c", code])
+    rows = [row for row in hopper.run([], say=print, **how) if row["part"] == "right"]
+    assert [row["step"] for row in rows] == [1, 2, 2] and timed == [{(1, 64)}]
+    assert rows[2]["hangs"] and "no result after 3 s" in rows[2]["error"]
 
 
 @pytest.fixture

@@ -3,19 +3,22 @@
 1. "first": each step and head dim once, on small shapes, in a process of its own that is killed after a
    minute. A wrong barrier hangs the card, so nothing that failed here is run again.
 2. "right": every step on shapes with ragged ends, masks and shared heads against the formula in float32, and
-   fifty runs of step 5 that must be equal bit for bit.
+   fifty runs of step 5 that must be equal bit for bit; again in processes, for larger grids may hang, too.
 3. "forward": the grid of the suite `kernels`, the steps beside fa2, SDPA and flash-attn-4 where installed.
 
-`python -m flashlab.bench.hopper STEP D` is one process of the first part.
+`python -m flashlab.bench.hopper STEP D` is one process of the first part, with `right` after D of the second.
 """
 
 import itertools
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 STEPS, DIMS = (1, 2, 3, 4, 5), (64, 128, 256)
 PATIENCE = 60  # seconds for the first run of a step, compilation included
+PATIENCE_RIGHT = 150  # and for part 2, six compilations
+PROCESSES = 5  # at a time
 PEERS = ("sdpa-cudnn", "sdpa-flash", "fa2", "flash-attn-4")
 MASKS = (None, "top-left", "bottom-right")
 # (B, Hq, Hkv, Nq, Nk); the head dim comes from DIMS
@@ -30,45 +33,64 @@ SHAPES = [
 LADDER = (4096,)  # lengths at which every step is timed; elsewhere steps 3 to 5
 
 
-def run(cases, peers=None, say=print, *, patience=PATIENCE, command=None):
+def run(cases, peers=None, say=print, *, patience=None, command=None):
     """Yield a row for each thing tried: with "error" where it failed, else with what was found.
 
     `cases` as `kernels.cases` gives them. `patience`, `command` (the words before STEP and D): for tests.
     """
     sound = set()
-    for row in first_runs(patience, command):
+    for row in first_runs(patience or PATIENCE, command):
         if "error" not in row:
             sound.add((row["step"], row["D"]))
         yield row
         say(line(row))
-    for row in itertools.chain(right(sound), repeated(sound), timed(cases, peers, sound)):
+    for row in right_runs(sorted(sound), patience or PATIENCE_RIGHT, command):
+        if row.get("hangs"):
+            sound.discard((row["step"], row["D"]))
+        yield row
+        say(line(row))
+    for row in timed(cases, peers, sound):
         yield row
         say(line(row))
 
 
 def first_runs(patience=PATIENCE, command=None):
     """Part 1: a row for each step and head dim, a few processes at a time."""
+    for (step, dim), _, problem in processes(itertools.product(STEPS, DIMS), (), patience, command):
+        yield dict(part="first", step=step, D=dim) | ({"error": problem} if problem else {})
+
+
+def right_runs(sound, patience=PATIENCE_RIGHT, command=None):
+    """Part 2: the rows of `right` and `repeated` for each variant, a few processes at a time."""
+    for (step, dim), said, problem in processes(sound, ("right",), patience, command):
+        yield from map(json.loads, said.splitlines())
+        if problem:
+            yield dict(part="right", step=step, D=dim, error=problem, hangs=problem.startswith("no result"))
+
+
+def processes(variants, words, patience, command=None):
+    """Yield (variant, what its process said, what went wrong or None) for each (step, head dim)."""
     command = command or [sys.executable, "-m", "flashlab.bench.hopper"]
 
     def one(variant):
-        step, dim = variant
-        row = dict(part="first", step=step, D=dim)
+        given = [*command, *map(str, variant), *words]
         try:
-            done = subprocess.run(
-                [*command, str(step), str(dim)], capture_output=True, text=True, timeout=patience
-            )
-        except subprocess.TimeoutExpired:
-            return row | dict(
-                error=f"no result after {patience} s: it hangs, or its compilation takes that long"
+            done = subprocess.run(given, capture_output=True, text=True, timeout=patience)
+        except subprocess.TimeoutExpired as stopped:
+            said = (stopped.stdout or b"").decode(errors="replace")
+            said = said[: said.rfind("\n") + 1]  # whole lines
+            return (
+                variant,
+                said,
+                f"no result after {patience} s: it hangs, or its compilation takes that long",
             )
         if done.returncode:
-            return row | dict(
-                error=(done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]
-            )
-        return row
+            last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]
+            return variant, done.stdout, last
+        return variant, done.stdout, None
 
-    with ThreadPoolExecutor(4) as pool:
-        yield from pool.map(one, itertools.product(STEPS, DIMS))
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        yield from pool.map(one, variants)
 
 
 def right(sound, device="cuda"):
@@ -182,10 +204,17 @@ def line(row):
 
 
 def main(argv=None):
-    """One process of part 1: the step's first runs. Prints nothing if all is right; raises if not."""
-    step, dim = map(int, argv or sys.argv[1:])
+    """One process: the step's first runs, which print nothing if all is right and raise if not; with "right",
+    part 2 of that step, a row of JSON a line.
+    """
+    step, dim, *words = argv or sys.argv[1:]
+    variant = int(step), int(dim)
+    if words == ["right"]:
+        for row in itertools.chain(right({variant}), repeated({variant})):
+            print(json.dumps(row), flush=True)
+        return
     for shape, causal in itertools.product(FIRST, MASKS):
-        error_of(step, (*shape, dim), "bfloat16", causal)
+        error_of(variant[0], (*shape, variant[1]), "bfloat16", causal)
 
 
 if __name__ == "__main__":
