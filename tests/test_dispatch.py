@@ -250,6 +250,8 @@ def test_a_call_and_fields_together_are_refused():
         explain(Call(), Nq=4)
     with pytest.raises(TypeError, match="expected a flashlab.dispatch.Call, got dict"):
         explain({})
+    with pytest.raises(TypeError, match="expected k as a PyTorch tensor, got list"):
+        explain_tensors(torch.zeros(1, 1, 2, 8), [[1]], None)
 
 
 def test_a_call_is_rebuilt_from_what_differs():

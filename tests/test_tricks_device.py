@@ -1,5 +1,7 @@
 """The simulated device behaves as a GPU does where a benchmark can be fooled."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,15 @@ def test_another_gpus_records_and_the_clock_of_an_idle_start_change_nothing(monk
     rows = [{"clock_mhz": clocks} for clocks in ([345, 1700], [1690, 1720], [1700, 1710])]
     assert model.steady_mhz([idle | {"rows": [*rows, {}, {"clock_mhz": [None, None]}]}]) == 1710
     assert model.steady_mhz([idle | {"rows": [{}]}]) == 345
+
+
+def test_a_real_gpu_is_the_tables_only_if_its_whole_name_is():
+    from flashlab.bench.tricks.cuda import Cuda
+
+    device = object.__new__(Cuda)
+    for name, gpu in (("NVIDIA H200", "H200"), ("NVIDIA GeForce RTX 4090 Laptop GPU", None)):
+        device.cuda = SimpleNamespace(get_device_name=lambda name=name: name)
+        assert getattr(device.gpu(), "name", None) == gpu
 
 
 def test_the_names_of_kernels_are_those_of_the_peers():

@@ -54,7 +54,13 @@ def explain(call=None, *, device="cpu", gpu="H200", basis=None, **fields):
 
 
 def explain_tensors(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
-    """The same for the very tensors of a call, of any shape and on any device: PyTorch is asked."""
+    """The same for the very tensors of a call, of any shape and on any device: PyTorch is asked.
+
+    Raises TypeError for what is no tensor, ValueError for tensors that are neither on the CPU nor on CUDA.
+    """
     from flashlab.dispatch.ask import ask_tensors
 
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not hasattr(x, "stride"):
+            raise TypeError(f"expected {name} as a PyTorch tensor, got {type(x).__name__}")
     return ask_tensors(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa)

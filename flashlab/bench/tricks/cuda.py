@@ -2,8 +2,8 @@
 
 import time
 
-from flashlab import gpus
 from flashlab.bench import clocks, peers, timing
+from flashlab.bench.floors import known
 from flashlab.bench.tricks.device import KERNELS
 from flashlab.errors import unknown_name
 
@@ -36,8 +36,7 @@ class Cuda(timing.Cuda):
 
     def gpu(self):
         """What `flashlab.gpus` knows of this GPU, or None."""
-        name = self.cuda.get_device_name()
-        return next((gpu for gpu in gpus.ALL.values() if gpu.name in name), None)
+        return known(self.cuda.get_device_name())
 
     def normal(self, shape, dtype="float16", seed=0):
         import torch
