@@ -131,6 +131,7 @@ def test_on_a_gpu_pytorchs_answer_is_confirmed_and_the_rules_do_not_contradict_i
     from flashlab.bench import dispatch
 
     (row,) = dispatch.run([call], say=lambda line: None)
+    assert "error" not in row, row["error"]
     asked = explain(call, device="cuda")
     assert asked.basis == "asked" and asked.choice == row["choice"]
     assert all(v.can or v.keys != ("other",) for v in asked.verdicts)

@@ -109,7 +109,9 @@ def consume(
         round += 1
 
 
-@gluon.jit(do_not_specialize=["num_queries", "num_keys", "shift", "work_tiles", "section"])
+@gluon.jit(
+    do_not_specialize=["num_heads", "group", "num_queries", "num_keys", "shift", "work_tiles", "section"]
+)
 def forward_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
     num_heads, group, num_queries, num_keys, shift, work_tiles, section, qk_scale,

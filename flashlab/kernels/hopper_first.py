@@ -49,7 +49,9 @@ def copy_and_absorb(
     return row_max, row_sum, warpgroup_mma_wait(0, deps=(acc,))
 
 
-@gluon.jit(do_not_specialize=["num_queries", "num_keys", "shift", "work_tiles", "section"])
+@gluon.jit(
+    do_not_specialize=["num_heads", "group", "num_queries", "num_keys", "shift", "work_tiles", "section"]
+)
 def forward_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
     num_heads, group, num_queries, num_keys, shift, work_tiles, section, qk_scale,
