@@ -81,7 +81,11 @@ SIZES = ("context", "batch", "width", "heads", "kv_heads", "layers")
 def parser():
     """The arguments; sizes default to a tiny model on a CPU and a small one on a GPU."""
     top = argparse.ArgumentParser(prog="python -m flashlab.train", description=__doc__)
-    top.add_argument("--backend", default="auto", help="as for flashlab.attention (default: auto)")
+    top.add_argument(
+        "--backend",
+        default="fa2",
+        help="as for flashlab.attention (default: fa2; on a CPU auto is sdpa itself)",
+    )
     top.add_argument("--steps", type=positive, default=20)
     top.add_argument("--seed", type=int, default=0)
     top.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
