@@ -6,8 +6,8 @@ multiply, each with 64 rows of the block (keys for dK and dV, queries for dQ). W
 in registers: in the first pass scores stand transposed, [keys, queries], so that P^T and dS^T are already
 where the left factors of dV += P^T dO and dK += dS^T Q must be.
 
-    dK, dV    S^T = K Q^T, dP^T = V dO^T start; P^T under the second; dS^T; dV += P^T dO, dK += dS^T Q
-    dQ        S = Q K^T, dP = dO V^T start; P under the second; dS; dQ += dS K
+    dK, dV    S^T = K Q^T, dP^T = V dO^T start; P^T under dP^T; dV += P^T dO; dS^T under dV; dK += dS^T Q
+    dQ        S = Q K^T, dP = dO V^T start; P under dP; dS; dQ += dS K
 
 A thread of a consumer holds dK and dV of 64 keys in D fp32 registers: at D 256 there are none left.
 
@@ -26,11 +26,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
+    warpgroup_mma,
     warpgroup_mma_wait,
 )
 
 from flashlab.kernels.gluon_names import tma_load, tma_store
 from flashlab.kernels.hopper_parts import (
+    LN_2,
     ROWS,
     fill,
     key_tiles,
@@ -46,7 +48,7 @@ LOG2_E_ = gl.constexpr(LOG2_E)
 
 @gluon.jit
 def query_tiles(first_key, num_queries, num_keys, shift, BLOCK_Q: gl.constexpr, CAUSAL: gl.constexpr):
-    """(start, full, end): rows of query tiles before `start` see no key of the block, those from `full` all."""
+    """(start, full, end): rows of query tiles before `start` see no key of the block, from `full` on all."""
     end = (num_queries + BLOCK_Q - 1) // BLOCK_Q
     start = 0
     full = 0
@@ -63,6 +65,19 @@ def row_numbers(lse_ptr, delta_ptr, rows, num_queries):
     lse = gl.load(lse_ptr + rows, mask=rows < num_queries, other=float("inf"))
     delta = gl.load(delta_ptr + rows, mask=rows < num_queries, other=0.0)
     return gl.where(lse == float("-inf"), float("inf"), lse * LOG2_E_), delta
+
+
+@gluon.jit
+def minus(delta, BLOCK: gl.constexpr):
+    """-delta as [ROWS, BLOCK] fp32: the sum for dP begins with it, and dP - delta takes no more registers."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK, 16])
+    return gl.zeros([ROWS, BLOCK], gl.float32, LAYOUT) - delta
+
+
+@gluon.jit
+def start_dp(a, b, acc):
+    """dP - delta = acc + a b^T, started: [ROWS, BLOCK] fp32."""
+    return warpgroup_mma(a, b.permute((1, 0)), acc, is_async=True)
 
 
 @gluon.jit
@@ -83,16 +98,15 @@ def take_own(own, WHICH: gl.constexpr):
     left, right, own_filled = own
     # waits for: the producer's copies
     mbarrier.wait(own_filled.index(WHICH), 0)
-    size: gl.constexpr = [left.shape[3], left.shape[4]]
-    return left.index(WHICH).reshape(size), right.index(WHICH).reshape(size)
+    return own_tiles(own, WHICH)
 
 
 @gluon.jit
-def put(desc, at, tile, place, x):
-    """Start the copy of x [ROWS, BLOCK_D] to a tensor, by way of a place in shared memory that is read."""
-    tile.store(x.to(tile.dtype))
-    fence_async_shared()
-    tma_store(desc, at, place)
+def own_tiles(own, which):
+    """The two tiles [ROWS, BLOCK_D] of consumer `which`, which are there."""
+    left, right, own_filled = own
+    size: gl.constexpr = [left.shape[3], left.shape[4]]
+    return left.index(which).reshape(size), right.index(which).reshape(size)
 
 
 @gluon.jit
@@ -143,35 +157,36 @@ def produce_queries(
 
 @gluon.jit
 def add_query_tile(
-    dk, dv, k, v, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, first, num_queries, shift, qk_scale,
+    dk, dv, own, which, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, first, num_queries, qk_scale,
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """What query tile n adds to dk and dv of a consumer's keys. CAUSAL: some rows do not see some keys."""
-    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16])
-    # one number a thread, until all threads need all of them: below, through shared memory
+    COLUMNS: gl.constexpr = gl.SliceLayout(0, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16]))
+    # one number a thread, until every thread needs 16 of them: that is what convert_layout makes
     rows = first + gl.arange(0, BLOCK_Q, gl.BlockedLayout([1], [32], [4], [0]))
     lse, delta = row_numbers(lse_ptr, delta_ptr, rows, num_queries)
+    dp = minus(gl.convert_layout(delta, COLUMNS)[None, :], BLOCK_Q)
+    # n >= 0, so that n >> 31 is 0. The compiler does not know: it makes the 16 descriptors of K and V that
+    # wgmma wants anew for each tile, instead of keeping them in registers that dK and dV need.
+    k, v = own_tiles(own, which + (n >> 31))
     # [BLOCK_Q, BLOCK_D]
     q = take(q_ring, n, STAGES)
     # FA2 Alg. 2, line 10: S = Q_i K_j^T, here and below transposed: [ROWS, BLOCK_Q]
     scores = start_scores(k, q, BLOCK_Q)
     do = take(do_ring, n, STAGES)
-    # FA2 Alg. 2, line 13: dP = dO_i V_j^T
-    dp = start_scores(v, do, BLOCK_Q)
-    scores = warpgroup_mma_wait(1, deps=(scores,))
+    # FA2 Alg. 2, line 13: dP = dO_i V_j^T, less D_i
+    dp = start_dp(v, do, dp)
     # FA2 Alg. 2, line 11: P = exp(S - L_i)
-    p = gl.exp2(scores * qk_scale - gl.convert_layout(lse, gl.SliceLayout(0, SCORES))[None, :])
+    scores = warpgroup_mma_wait(1, deps=(scores,))
+    p = gl.exp2(scores * qk_scale - gl.convert_layout(lse, COLUMNS)[None, :])
     if CAUSAL:
-        rows = first + gl.arange(0, BLOCK_Q, gl.SliceLayout(0, SCORES))
-        seen = (keys[:, None] <= rows[None, :] + shift) & (rows < num_queries)[None, :]
+        seen = keys[:, None] <= gl.convert_layout(rows, COLUMNS)[None, :]
         p = gl.where(seen, p, 0.0)
-    dp = warpgroup_mma_wait(0, deps=(dp,))
-    # FA2 Alg. 2, line 14: dS = P * (dP - D_i)
-    ds = p * (dp - gl.convert_layout(delta, gl.SliceLayout(0, SCORES))[None, :])
-    if CAUSAL:
-        ds = gl.where(seen, ds, 0.0)  # 0 * nan is nan
-    # FA2 Alg. 2, line 12: dV_j += P^T dO_i (here, and not before dS: 16 registers fewer)
+    # FA2 Alg. 2, line 12: dV_j += P^T dO_i
     dv = start_output(p, do, dv)
+    # FA2 Alg. 2, line 14: dS = P * (dP - D_i)
+    dp = warpgroup_mma_wait(1, deps=(dp,))
+    ds = p * dp
     # FA2 Alg. 2, line 16: dK_j += dS^T Q_i
     dk = start_output(ds, q, dk)
     dv = warpgroup_mma_wait(1, deps=(dv,))
@@ -184,7 +199,7 @@ def add_query_tile(
 @gluon.jit
 def consume_queries(
     dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
-    num_kv_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+    num_kv_heads, group, num_queries, num_keys, shift, qk_scale,
     BLOCK_Q: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
     WHICH: gl.constexpr,
 ):  # fmt: skip
@@ -196,39 +211,44 @@ def consume_queries(
     batch_head = gl.program_id(0) // num_blocks
     batch, kv_head = batch_head // num_kv_heads, batch_head % num_kv_heads
     start, full, end = query_tiles(first_key, num_queries, num_keys, shift, BLOCK_Q, CAUSAL)
-    keys = first_key + WHICH * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
+    keys = first_key - shift + WHICH * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
     k, v = take_own(own, WHICH)
     dk = gl.zeros([ROWS, BLOCK_D], gl.float32, OUTPUT)
     dv = gl.zeros([ROWS, BLOCK_D], gl.float32, OUTPUT)
+    before = batch_head.to(gl.int64) * group * num_queries
+    lse_ptr += before
+    delta_ptr += before
     n = 0  # query tiles met so far
-    for member in range(0, group):
-        before = (batch_head.to(gl.int64) * group + member) * num_queries
-        lse, delta = lse_ptr + before, delta_ptr + before
+    for _ in range(0, group):
         if CAUSAL:
             for i in range(start, full):
                 dk, dv = add_query_tile(
-                    dk, dv, k, v, keys, q_ring, do_ring, n, lse, delta, i * BLOCK_Q,
-                    num_queries, shift, qk_scale, BLOCK_Q, STAGES, True,
+                    dk, dv, own, WHICH, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, i * BLOCK_Q,
+                    num_queries, qk_scale, BLOCK_Q, STAGES, True,
                 )  # fmt: skip
                 n += 1
         for i in range(full, end):
             dk, dv = add_query_tile(
-                dk, dv, k, v, keys, q_ring, do_ring, n, lse, delta, i * BLOCK_Q,
-                num_queries, shift, qk_scale, BLOCK_Q, STAGES, False,
+                dk, dv, own, WHICH, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, i * BLOCK_Q,
+                num_queries, qk_scale, BLOCK_Q, STAGES, False,
             )  # fmt: skip
             n += 1
-    # dk goes where K was, dv where V was: no product reads them any more
-    at = [batch, kv_head, first_key + WHICH * ROWS, 0]
+        lse_ptr += num_queries  # the next head's
+        delta_ptr += num_queries
+    # dk goes where K was, dv where V was (no product reads them any more), and from there by TMA
+    k.store((dk * (qk_scale * LN_2)).to(k.dtype))
+    v.store(dv.to(v.dtype))
+    fence_async_shared()
     k_tiles, v_tiles, own_filled = own
-    put(dk_desc, at, k, k_tiles.index(WHICH), dk * scale)
-    put(dv_desc, at, v, v_tiles.index(WHICH), dv)
+    tma_store(dk_desc, [batch, kv_head, first_key + WHICH * ROWS, 0], k_tiles.index(WHICH))
+    tma_store(dv_desc, [batch, kv_head, first_key + WHICH * ROWS, 0], v_tiles.index(WHICH))
     tma.store_wait(0)
 
 
 @gluon.jit(do_not_specialize=["num_queries", "num_keys", "shift"])
 def dkdv_kernel(
     q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
-    num_kv_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+    num_kv_heads, group, num_queries, num_keys, shift, qk_scale,
     BLOCK_Q: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """dk and dv of one key block, summed over the query heads that share it."""
@@ -244,12 +264,12 @@ def dkdv_kernel(
             )),
             (consume_queries, (
                 dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
-                num_kv_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+                num_kv_heads, group, num_queries, num_keys, shift, qk_scale,
                 BLOCK_Q, BLOCK_D, STAGES, CAUSAL, 0,
             )),
             (consume_queries, (
                 dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
-                num_kv_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+                num_kv_heads, group, num_queries, num_keys, shift, qk_scale,
                 BLOCK_Q, BLOCK_D, STAGES, CAUSAL, 1,
             )),
         ],
@@ -289,14 +309,15 @@ def add_key_tile(
     """What key tile j adds to dq of a consumer's rows."""
     # [BLOCK_K, BLOCK_D]
     k = take(k_ring, j, STAGES)
+    dp = minus(delta[:, None], BLOCK_K)
     # [ROWS, BLOCK_K]: S, P, dP and dS as in the first pass, and not transposed
     scores = start_scores(q, k, BLOCK_K)
-    dp = start_scores(do, take(v_ring, j, STAGES), BLOCK_K)
+    dp = start_dp(do, take(v_ring, j, STAGES), dp)
     scores = warpgroup_mma_wait(1, deps=(scores,))
     p = gl.exp2(scores * qk_scale - lse[:, None])
     dp = warpgroup_mma_wait(0, deps=(dp,))
     release(v_ring, j, STAGES)
-    ds = p * (dp - delta[:, None])
+    ds = p * dp
     if MASKED:
         keys = (j * BLOCK_K + gl.arange(0, BLOCK_K, gl.SliceLayout(0, dp.type.layout)))[None, :]
         seen = keys < num_keys
@@ -312,7 +333,7 @@ def add_key_tile(
 @gluon.jit
 def consume_keys(
     dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
-    num_heads, num_queries, num_keys, shift, qk_scale, scale,
+    num_heads, num_queries, num_keys, shift, qk_scale,
     BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
     EDGE: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
@@ -338,15 +359,18 @@ def consume_keys(
                 dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
                 BLOCK_K, STAGES, CAUSAL, True,
             )  # fmt: skip
+    # dq goes where Q was, and from there by TMA
+    q.store((dq * (qk_scale * LN_2)).to(q.dtype))
+    fence_async_shared()
     q_tiles, do_tiles, own_filled = own
-    put(dq_desc, [batch, head, first_row, 0], q, q_tiles.index(WHICH), dq * scale)
+    tma_store(dq_desc, [batch, head, first_row, 0], q_tiles.index(WHICH))
     tma.store_wait(0)
 
 
 @gluon.jit(do_not_specialize=["num_queries", "num_keys", "shift"])
 def dq_kernel(
     q_desc, k_desc, v_desc, do_desc, dq_desc, lse_ptr, delta_ptr,
-    num_heads, group, num_queries, num_keys, shift, qk_scale, scale,
+    num_heads, group, num_queries, num_keys, shift, qk_scale,
     BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
     EDGE: gl.constexpr,
 ):  # fmt: skip
@@ -363,12 +387,12 @@ def dq_kernel(
             )),
             (consume_keys, (
                 dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
-                num_heads, num_queries, num_keys, shift, qk_scale, scale,
+                num_heads, num_queries, num_keys, shift, qk_scale,
                 BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, 0,
             )),
             (consume_keys, (
                 dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
-                num_heads, num_queries, num_keys, shift, qk_scale, scale,
+                num_heads, num_queries, num_keys, shift, qk_scale,
                 BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, 1,
             )),
         ],

@@ -58,7 +58,7 @@ def backward_kv(q, k, v, do, lse, delta, *, causal=None, scale, config=None):
         describe(q, config.block), *(describe(x, ROWS) for x in inner), describe(do, config.block),
         describe(dk[:, :, :num_keys], ROWS), describe(dv[:, :, :num_keys], ROWS), lse, delta,
         kv_heads, heads // kv_heads, num_queries, num_keys,
-        num_keys - num_queries if causal == "bottom-right" else 0, float(scale) * launch.LOG2_E, float(scale),
+        num_keys - num_queries if causal == "bottom-right" else 0, float(scale) * launch.LOG2_E,
         BLOCK_Q=config.block, BLOCK_D=tile_width(dim), STAGES=config.num_stages, CAUSAL=causal is not None,
         config=config,
     )  # fmt: skip
@@ -79,7 +79,7 @@ def backward_q(q, k, v, do, lse, delta, *, causal=None, scale, config=None):
         describe(q, ROWS), describe(k, config.block), describe(v, config.block), describe(do, ROWS),
         describe(dq, ROWS), lse, delta,
         heads, heads // kv_heads, num_queries, num_keys,
-        num_keys - num_queries if causal == "bottom-right" else 0, float(scale) * launch.LOG2_E, float(scale),
+        num_keys - num_queries if causal == "bottom-right" else 0, float(scale) * launch.LOG2_E,
         BLOCK_K=config.block, BLOCK_D=tile_width(dim), STAGES=config.num_stages, CAUSAL=causal is not None,
         EDGE=causal is not None or num_keys % config.block != 0,
         config=config,
