@@ -69,6 +69,28 @@ def _fa3(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Te
     return kernels.forward(q, k, v, causal=causal or None, scale=scale)
 
 
+# Whether fa3's backward is `hopper_backward`'s, and not fa2's. False as long as that has not run on a GPU:
+# before, on an H100 or H200, `python -m flashlab.bench hopper` must find it right (rows "first"), and at
+# least as fast as fa2's backward in every cell (rows "backward").
+FA3_BACKWARD = False
+
+
+def _fa3_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p):
+    from flashlab.kernels import hopper_backward_host as kernels
+
+    if kernels.lacks_backward(q, k, v):
+        return _fa2_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p)
+    return kernels.backward_kv(q, k, v, do, lse, delta, causal=causal or None, scale=scale)
+
+
+def _fa3_dq(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p):
+    from flashlab.kernels import hopper_backward_host as kernels
+
+    if kernels.lacks_backward(q, k, v):
+        return _fa2_dq(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p)
+    return kernels.backward_q(q, k, v, do, lse, delta, causal=causal or None, scale=scale)
+
+
 def _fa1(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Tensor, Tensor]:
     """o [B, Hq, Nq, D] and lse [B, Hq, Nq] fp32 by FlashAttention-1."""
     require_triton()
@@ -130,14 +152,14 @@ def _keep(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx, do, dlse):
-    """One gradient, or None, for each input of `fa2`."""
+def _gradients(ctx, do, dlse, passes=(_fa2_dq, _fa2_dkdv)):
+    """One gradient, or None, for each input of `fa2`. `passes` make dq and (dk, dv) where nobody traces."""
     q, k, v, o, lse, key_lengths, seed = ctx.saved_tensors
     if do is None and dlse is None:
         return (None,) * 8
     # As operators if someone traces this or wants gradients of gradients (to tell them no), else directly.
     traced = torch.is_grad_enabled() or is_traced(q)
-    run_delta, run_dq, run_dkdv = (delta, fa2_dq, fa2_dkdv) if traced else (_delta, _fa2_dq, _fa2_dkdv)
+    run_delta, run_dq, run_dkdv = (delta, fa2_dq, fa2_dkdv) if traced else (_delta, *passes)
     do = torch.zeros_like(o) if do is None else do
     inputs = (q, k, v, do, lse, run_delta(o, do, dlse), key_lengths, seed, *ctx.how)
     want_q, want_k, want_v = ctx.needs_input_grad[:3]
@@ -173,7 +195,8 @@ def _keep_fa3(ctx, inputs, output):
 
 
 def _gradients_fa3(ctx, do, dlse):
-    return *_gradients(ctx, do, dlse)[:3], None, None
+    passes = ((_fa3_dq, _fa3_dkdv),) if FA3_BACKWARD else ()
+    return *_gradients(ctx, do, dlse, *passes)[:3], None, None
 
 
 class EagerFA3(torch.autograd.Function):

@@ -5,10 +5,14 @@
 2. "right": every step on shapes with ragged ends, masks and shared heads against the formula in float32, and
    fifty runs of step 5 that must be equal bit for bit; again in processes, for larger grids may hang, too.
 3. "forward": the grid of the suite `kernels`, the steps beside fa2, SDPA and flash-attn-4 where installed.
+4. "backward": the grid again, fa3's own backward beside fa2's. Its first runs, in a process of their own that
+   is killed after a minute, must agree with fa2's.
 
-`python -m flashlab.bench.hopper STEP D` is one process of the first part, with `right` after D of the second.
+`python -m flashlab.bench.hopper STEP D` is one process of the first part, with `right` after D of the second;
+`backward` in the place of STEP is one of the fourth.
 """
 
+import contextlib
 import itertools
 import json
 import subprocess
@@ -50,6 +54,9 @@ def run(cases, peers=None, say=print, *, patience=None, command=None):
         yield row
         say(line(row))
     for row in timed(cases, peers, sound):
+        yield row
+        say(line(row))
+    for row in backward(cases, patience or PATIENCE, command):
         yield row
         say(line(row))
 
@@ -191,9 +198,75 @@ def step_as_peer(step):
     return attend
 
 
+def backward(cases, patience=PATIENCE, command=None):
+    """Part 4: a row for the first runs of each head dim, then fa3's backward beside fa2's on every case."""
+    sound = set()
+    for (step, dim), _, problem in processes([("backward", dim) for dim in DIMS[:2]], (), patience, command):
+        sound |= set() if problem else {dim}
+        yield dict(part="first", step=step, D=dim) | ({"error": problem} if problem else {})
+    if sound:
+        yield from timed_backward([case for case in cases if case["D"] in sound])
+
+
+def timed_backward(cases):
+    """Part 4, on the GPU: both backwards, each behind the forward of fa3."""
+    from flashlab.bench import kernels
+    from flashlab.bench.floors import floors
+    from flashlab.bench.memory import peak_on_gpu
+    from flashlab.bench.timing import Cuda
+
+    device, gpu = Cuda(), kernels.this_gpu("cuda")
+    for case, own in itertools.product(cases, (True, False)):
+        name = "fa3, own backward" if own else "fa3, fa2's backward"
+        row = dict(case, part="backward", direction="backward", peer=name)
+        try:
+            with own_backward(own):
+                row |= kernels.measure(attend_fa3, case, "backward", name, "cuda", device, peak_on_gpu)
+            row |= floors(case, "backward", row["ms"], gpu)
+        except Exception as problem:
+            row["error"] = kernels.reason(problem)
+        yield row
+
+
+def attend_fa3(q, k, v, causal):
+    """fa3 as a function (q, k, v, causal) -> o that autograd can go back through."""
+    from flashlab import library
+
+    return library.run_fa3(q, k, v, "top-left" if causal else "", q.shape[-1] ** -0.5)[0]
+
+
+@contextlib.contextmanager
+def own_backward(own):
+    """Inside, the backward of fa3 is its own, or fa2's."""
+    from flashlab import library
+
+    before, library.FA3_BACKWARD = library.FA3_BACKWARD, own
+    try:
+        yield
+    finally:
+        library.FA3_BACKWARD = before
+
+
+def agree(dim, device="cuda"):
+    """The first runs of fa3's backward. Raises AssertionError where it is not fa2's within rounding."""
+    import torch
+
+    for shape, causal in itertools.product(FIRST, (False, True)):
+        leaves = [x.requires_grad_() for x in inputs((*shape, dim), "bfloat16", device)]
+        found = []
+        for own in (True, False):
+            o = attend_fa3(*leaves, causal)
+            with own_backward(own):
+                found.append(torch.autograd.grad(o.float().square().sum(), leaves))
+        for name, got, want in zip(("dq", "dk", "dv"), *found, strict=True):
+            error, allowed = (got - want).abs().max().item(), 0.02 * want.abs().max().item()
+            if not error <= allowed:
+                raise AssertionError(f"{shape} {name} is off by {error:.3g}, allowed {allowed:.3g}")
+
+
 def line(row):
     """One line of progress."""
-    if row["part"] == "forward":
+    if row["part"] in ("forward", "backward"):
         from flashlab.bench import kernels
 
         return kernels.line(row)
@@ -208,6 +281,8 @@ def main(argv=None):
     part 2 of that step, a row of JSON a line.
     """
     step, dim, *words = argv or sys.argv[1:]
+    if step == "backward":
+        return agree(int(dim))
     variant = int(step), int(dim)
     if words == ["right"]:
         for row in itertools.chain(right({variant}), repeated({variant})):

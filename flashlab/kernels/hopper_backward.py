@@ -209,7 +209,6 @@ def consume_queries(
     num_blocks = (num_keys + 2 * ROWS - 1) // (2 * ROWS)
     first_key = gl.program_id(0) % num_blocks * 2 * ROWS
     batch_head = gl.program_id(0) // num_blocks
-    batch, kv_head = batch_head // num_kv_heads, batch_head % num_kv_heads
     start, full, end = query_tiles(first_key, num_queries, num_keys, shift, BLOCK_Q, CAUSAL)
     keys = first_key - shift + WHICH * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
     k, v = take_own(own, WHICH)
@@ -240,8 +239,9 @@ def consume_queries(
     v.store(dv.to(v.dtype))
     fence_async_shared()
     k_tiles, v_tiles, own_filled = own
-    tma_store(dk_desc, [batch, kv_head, first_key + WHICH * ROWS, 0], k_tiles.index(WHICH))
-    tma_store(dv_desc, [batch, kv_head, first_key + WHICH * ROWS, 0], v_tiles.index(WHICH))
+    at = [batch_head // num_kv_heads, batch_head % num_kv_heads, first_key + WHICH * ROWS, 0]
+    tma_store(dk_desc, at, k_tiles.index(WHICH))
+    tma_store(dv_desc, at, v_tiles.index(WHICH))
     tma.store_wait(0)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 import triton
 
-from flashlab.kernels import gate, hopper_host
+from flashlab.kernels import gate, hopper_backward_host, hopper_host
 
 
 class Case(NamedTuple):
@@ -30,9 +30,22 @@ class Case(NamedTuple):
         return f"step {self.step} D {self.dim} {self.dtype} {'masked' if self.masked else 'full'}"
 
 
+class Backward(NamedTuple):
+    """One binary of the backward: its pass ("dkdv" or "dq"), and the rest as in `Case`."""
+
+    step: str
+    dim: int
+    dtype: str = "bfloat16"
+    masked: bool = True
+
+    def __str__(self):
+        return f"{self.step} D {self.dim} {self.dtype} {'masked' if self.masked else 'full'}"
+
+
 USUAL = [
     Case(1, 128), Case(2, 128, "float16"), Case(3, 128), Case(4, 128, "float16", False), Case(4, 64),
-    Case(3, 256, "float16", False),
+    Case(3, 256, "float16", False), Backward("dkdv", 128), Backward("dkdv", 128, "float16", False),
+    Backward("dkdv", 64), Backward("dq", 128), Backward("dq", 64, "float16", False),
 ]  # fmt: skip
 ALL = [
     Case(step, dim, dtype, masked)
@@ -41,13 +54,25 @@ ALL = [
     for dtype in ("float16", "bfloat16")
     for masked in (False, True)
 ]
+ALL += [
+    Backward(name, dim, dtype, masked)
+    for name in ("dkdv", "dq")
+    for dim in (64, 128)
+    for dtype in ("float16", "bfloat16")
+    for masked in (False, True)
+]
 
 
 def compile_case(case):
     """The `gate.Report` of a case."""
     q = torch.empty(2, 4, 1024, case.dim, dtype=getattr(torch, case.dtype))
-    how = dict(causal="bottom-right" if case.masked else None, scale=0.1, step=case.step)
-    (report,) = gate.compile_calls(lambda: hopper_host.forward(q, q[:, :2], q[:, :2], **how), 90)
+    k, how = q[:, :2], dict(causal="bottom-right" if case.masked else None, scale=0.1)
+    if isinstance(case, Backward):
+        run = dict(dkdv=hopper_backward_host.backward_kv, dq=hopper_backward_host.backward_q)[case.step]
+        lse = torch.empty(q.shape[:3])
+        (report,) = gate.compile_calls(lambda: run(q, k, k, q, lse, lse, **how), 90)
+    else:
+        (report,) = gate.compile_calls(lambda: hopper_host.forward(q, k, k, step=case.step, **how), 90)
     return report
 
 
@@ -69,10 +94,14 @@ def problems(case, report):
         found.append("no wgmma, or no TMA")
     if waits >= hgmma:
         found.append(f"serialised: {waits} WARPGROUP instructions for {hgmma} HGMMA")
-    if case.step > 1 and (report.registers > 168 or not report.count("USETMAXREG")):
+    backward = isinstance(case, Backward)
+    if (backward or case.step > 1) and (report.registers > 168 or not report.count("USETMAXREG")):
         found.append(f"no reallocation: {report.registers} registers for each of 384 threads")
     tile = 32 if case.dim == 256 else 64  # exp2 of a thread for one tile of scores
-    if case.step >= 3 and report.count("overlapped") < 2 * tile:  # in the loop of each consumer
+    if case.step == "dkdv":  # 64 keys by 64 queries; in the second pass ptxas keeps few exp2 under dP
+        tile = 32
+    hidden = case.step == "dkdv" if backward else case.step >= 3
+    if hidden and report.count("overlapped") < 2 * tile:  # in the loop of each consumer
         found.append(f"only {report.count('overlapped')} exp2 stand under a product")
     return found
 

@@ -201,7 +201,7 @@ class Pointer:
         offsets, mask = self._checked("load", mask)
         values = self._flat()[np.where(mask, offsets, 0)]
         values = values.float() if values.is_floating_point() else values
-        values = np.where(mask, values.numpy(), 0 if other is None else other)
+        values = np.where(mask, values.detach().numpy(), 0 if other is None else other)
         if np.ndim(self.offsets):
             return Tile(round_to(values, self.element_ty), self.element_ty)
         return float(values) if self.tensor.is_floating_point() else Int(values)
