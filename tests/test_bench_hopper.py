@@ -34,6 +34,7 @@ def test_only_what_came_back_from_its_first_run_is_run_again(monkeypatch):
     monkeypatch.setattr(hopper, "first_runs", lambda *how: rows)
     monkeypatch.setattr(hopper, "right_runs", lambda sound, *how: tried.append({*sound}) or [])
     monkeypatch.setattr(hopper, "timed", lambda cases, peers, sound: tried.append({*sound}) or [])
+    monkeypatch.setattr(hopper, "backward", lambda *how: [])
     said = []
     list(hopper.run([], say=said.append))
     assert tried == [{(5, 64)}] * 2
@@ -52,6 +53,7 @@ def test_what_hangs_on_a_larger_grid_keeps_its_rows_and_is_not_timed(monkeypatch
     )
     timed = []
     monkeypatch.setattr(hopper, "timed", lambda cases, peers, sound: timed.append({*sound}) or [])
+    monkeypatch.setattr(hopper, "backward", lambda *how: [])
     how = dict(patience=3, command=[sys.executable, "-c", code])
     rows = [row for row in hopper.run([], say=print, **how) if row["part"] == "right"]
     assert [row["step"] for row in rows] == [1, 2, 2] and timed == [{(1, 64)}]

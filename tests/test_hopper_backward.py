@@ -12,7 +12,7 @@ from kernel_cases import draw, poison, strided
 
 from flashlab import library, warpgroups
 from flashlab.bench import hopper as bench
-from flashlab.kernels import fa2, fa2_backward, hopper_backward, hopper_host
+from flashlab.kernels import fa2, fa2_backward, hopper_backward
 from flashlab.kernels import hopper_backward_host as host
 from flashlab.testing import assert_close_to_reference
 from flashlab.warpgroups.simulator import simulated
@@ -101,13 +101,17 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[0])
 def test_a_planted_mistake_is_found_in_every_schedule(fault, tmp_path, monkeypatch):
     _, old, new, kinds, words = fault
-    source = Path(hopper_backward.__file__).read_text()
-    assert source.count(old) == 1
-    file = tmp_path / "faulty.py"
-    file.write_text(source.replace(old, new))
-    spec = importlib.util.spec_from_file_location("faulty", file)
-    faulty = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(faulty)
+    files = [Path(hopper_backward.__file__).with_name(f"hopper_backward{end}.py") for end in ("_parts", "")]
+    sources = [file.read_text() for file in files]
+    assert sum(source.count(old) for source in sources) == 1
+    for name, source in zip(("faulty_parts", "faulty"), sources, strict=True):
+        file = tmp_path / f"{name}.py"
+        source = source.replace("flashlab.kernels.hopper_backward_parts", "faulty_parts")
+        file.write_text(source.replace(old, new))
+        spec = importlib.util.spec_from_file_location(name, file)
+        faulty = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, faulty)
+        spec.loader.exec_module(faulty)
     monkeypatch.setattr(host, "hopper_backward", faulty)
     inputs, _, lse, delta, how = forward((1, 1, 1, 80, 70, 64))
     for schedule in ("time", "first-first", "random 1"):
@@ -181,6 +185,8 @@ def test_a_backward_that_hangs_is_stopped_and_not_timed(monkeypatch):
 
 
 def test_every_wait_says_for_whom():
-    lines = Path(hopper_host.__file__).with_name("hopper_backward.py").read_text().splitlines()
-    waits = [i for i, line in enumerate(lines) if line.strip().startswith("mbarrier.wait(")]
-    assert waits and all(lines[i - 1].strip().startswith("# waits for: ") for i in waits)
+    for end in ("", "_parts", "_dq"):
+        lines = Path(hopper_backward.__file__).with_name(f"hopper_backward{end}.py").read_text().splitlines()
+        waits = [i for i, line in enumerate(lines) if line.strip().startswith("mbarrier.wait(")]
+        assert all(lines[i - 1].strip().startswith("# waits for: ") for i in waits)
+        assert waits or end != "_parts"

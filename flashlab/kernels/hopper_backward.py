@@ -1,10 +1,10 @@
-"""FlashAttention-3's division of labour for the backward pass of `fa2_backward`, in Gluon: dK, dV and dQ.
+"""FlashAttention-3's division of labour for the backward pass of `fa2_backward`, in Gluon: dK and dV.
 
 As there, dK and dV are made by one program for each key block, dQ in a second pass by one program for each
-query block, and nothing is added up atomically. As in `hopper`, a producer starts copies and two consumers
-multiply, each with 64 rows of the block (keys for dK and dV, queries for dQ). Whatever a product makes stays
-in registers: in the first pass scores stand transposed, [keys, queries], so that P^T and dS^T are already
-where the left factors of dV += P^T dO and dK += dS^T Q must be.
+query block (`hopper_backward_dq`), and nothing is added up atomically. As in `hopper`, a producer starts
+copies and two consumers multiply, each with 64 rows of the block (keys for dK and dV, queries for dQ).
+Whatever a product makes stays in registers: in the first pass scores stand transposed, [keys, queries], so
+that P^T and dS^T are already where the left factors of dV += P^T dO and dK += dS^T Q must be.
 
     dK, dV    S^T = K Q^T, dP^T = V dO^T start; P^T under dP^T; dV += P^T dO; dS^T under dV; dK += dS^T Q
     dQ        S = Q K^T, dP = dO V^T start; P under dP; dS; dQ += dS K
@@ -24,26 +24,22 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
-    mbarrier,
     tma,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 
-from flashlab.kernels.gluon_names import tma_load, tma_store
-from flashlab.kernels.hopper_parts import (
-    LN_2,
-    ROWS,
-    fill,
-    key_tiles,
-    release,
-    start_output,
-    start_scores,
-    take,
+from flashlab.kernels.gluon_names import tma_store
+from flashlab.kernels.hopper_backward_parts import (
+    fill_own,
+    make_own,
+    make_ring,
+    minus,
+    own_tiles,
+    row_numbers,
+    start_dp,
+    take_own,
 )
-from flashlab.kernels.launch import LOG2_E
-
-LOG2_E_ = gl.constexpr(LOG2_E)
+from flashlab.kernels.hopper_parts import LN_2, ROWS, fill, release, start_output, start_scores, take
 
 
 @gluon.jit
@@ -57,81 +53,6 @@ def query_tiles(first_key, num_queries, num_keys, shift, BLOCK_Q: gl.constexpr, 
         start = gl.minimum(gl.maximum(first_key - shift, 0) // BLOCK_Q, end)
         full = gl.minimum((gl.maximum(last_key - shift, 0) + BLOCK_Q - 1) // BLOCK_Q, end)
     return start, full, end
-
-
-@gluon.jit
-def row_numbers(lse_ptr, delta_ptr, rows, num_queries):
-    """lse of rows in units of log2, and delta; +inf, which makes P = 0, beyond the end or without a key."""
-    lse = gl.load(lse_ptr + rows, mask=rows < num_queries, other=float("inf"))
-    delta = gl.load(delta_ptr + rows, mask=rows < num_queries, other=0.0)
-    return gl.where(lse == float("-inf"), float("inf"), lse * LOG2_E_), delta
-
-
-@gluon.jit
-def minus(delta, BLOCK: gl.constexpr):
-    """-delta as [ROWS, BLOCK] fp32: the sum for dP begins with it, and dP - delta takes no more registers."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK, 16])
-    return gl.zeros([ROWS, BLOCK], gl.float32, LAYOUT) - delta
-
-
-@gluon.jit
-def start_dp(a, b, acc):
-    """dP - delta = acc + a b^T, started: [ROWS, BLOCK] fp32."""
-    return warpgroup_mma(a, b.permute((1, 0)), acc, is_async=True)
-
-
-@gluon.jit
-def fill_own(own, descs, batch, head, first):
-    """Producer: start the copies of the two tiles of each consumer, which it keeps."""
-    left, right, own_filled = own
-    left_desc, right_desc = descs
-    for which in gl.static_range(2):
-        mbarrier.expect(own_filled.index(which), left_desc.block_type.nbytes + right_desc.block_type.nbytes)
-        at = [batch, head, first + which * ROWS, 0]
-        tma_load(left_desc, at, own_filled.index(which), left.index(which))
-        tma_load(right_desc, at, own_filled.index(which), right.index(which))
-
-
-@gluon.jit
-def take_own(own, WHICH: gl.constexpr):
-    """Consumer: its two tiles [ROWS, BLOCK_D], as soon as they are there."""
-    left, right, own_filled = own
-    # waits for: the producer's copies
-    mbarrier.wait(own_filled.index(WHICH), 0)
-    return own_tiles(own, WHICH)
-
-
-@gluon.jit
-def own_tiles(own, which):
-    """The two tiles [ROWS, BLOCK_D] of consumer `which`, which are there."""
-    left, right, own_filled = own
-    size: gl.constexpr = [left.shape[3], left.shape[4]]
-    return left.index(which).reshape(size), right.index(which).reshape(size)
-
-
-@gluon.jit
-def make_ring(desc, BLOCK: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr):
-    """A ring of tiles [BLOCK, BLOCK_D] with its barriers: see `hopper_parts`."""
-    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
-    tiles = gl.allocate_shared_memory(desc.dtype, [STAGES, 1, 1, BLOCK, BLOCK_D], desc.layout)
-    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(filled.index(stage), count=1)
-        mbarrier.init(emptied.index(stage), count=2)  # both consumers
-    return tiles, filled, emptied
-
-
-@gluon.jit
-def make_own(left_desc, right_desc, BLOCK_D: gl.constexpr):
-    """Places for the two tiles that each consumer keeps, and the barriers that say they are there."""
-    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
-    left = gl.allocate_shared_memory(left_desc.dtype, [2, 1, 1, ROWS, BLOCK_D], left_desc.layout)
-    right = gl.allocate_shared_memory(right_desc.dtype, [2, 1, 1, ROWS, BLOCK_D], right_desc.layout)
-    own_filled = gl.allocate_shared_memory(gl.int64, [2, 1], BARRIER)
-    for which in gl.static_range(2):
-        mbarrier.init(own_filled.index(which), count=1)
-    return left, right, own_filled
 
 
 @gluon.jit
@@ -271,129 +192,6 @@ def dkdv_kernel(
                 dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
                 num_kv_heads, group, num_queries, num_keys, shift, qk_scale,
                 BLOCK_Q, BLOCK_D, STAGES, CAUSAL, 1,
-            )),
-        ],
-        [4, 4],  # warps of the consumers
-        [240, 240],  # registers of their threads; the producer keeps 24
-    )  # fmt: skip
-
-
-@gluon.jit
-def produce_keys(
-    descs, own, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-):  # fmt: skip
-    """The producer of the second pass: Q and dO once, then K and V of every key tile."""
-    q_desc, k_desc, v_desc, do_desc = descs
-    block, batch, head = query_block(num_queries, num_heads)
-    fill_own(own, (q_desc, do_desc), batch, head, block * 2 * ROWS)
-    full, end = key_tiles(block, num_queries, num_keys, shift, 2 * ROWS, BLOCK_K, CAUSAL)
-    for j in range(0, end):
-        fill(k_ring, j, k_desc, batch, head // group, j * BLOCK_K, STAGES)
-        fill(v_ring, j, v_desc, batch, head // group, j * BLOCK_K, STAGES)
-
-
-@gluon.jit
-def query_block(num_queries, num_heads):
-    """(block, batch, head) of a program of the second pass: under a causal mask the last are the longest."""
-    num_blocks = (num_queries + 2 * ROWS - 1) // (2 * ROWS)
-    batch_head = gl.program_id(0) // num_blocks
-    return num_blocks - 1 - gl.program_id(0) % num_blocks, batch_head // num_heads, batch_head % num_heads
-
-
-@gluon.jit
-def add_key_tile(
-    dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr,
-):  # fmt: skip
-    """What key tile j adds to dq of a consumer's rows."""
-    # [BLOCK_K, BLOCK_D]
-    k = take(k_ring, j, STAGES)
-    dp = minus(delta[:, None], BLOCK_K)
-    # [ROWS, BLOCK_K]: S, P, dP and dS as in the first pass, and not transposed
-    scores = start_scores(q, k, BLOCK_K)
-    dp = start_dp(do, take(v_ring, j, STAGES), dp)
-    scores = warpgroup_mma_wait(1, deps=(scores,))
-    p = gl.exp2(scores * qk_scale - lse[:, None])
-    dp = warpgroup_mma_wait(0, deps=(dp,))
-    release(v_ring, j, STAGES)
-    ds = p * dp
-    if MASKED:
-        keys = (j * BLOCK_K + gl.arange(0, BLOCK_K, gl.SliceLayout(0, dp.type.layout)))[None, :]
-        seen = keys < num_keys
-        if CAUSAL:
-            seen = seen & (keys <= rows[:, None] + shift)
-        ds = gl.where(seen, ds, 0.0)
-    # FA2 Alg. 2, line 15, in a second pass (deviation): dQ_i += dS K_j
-    dq = warpgroup_mma_wait(0, deps=(start_output(ds, k, dq),))
-    release(k_ring, j, STAGES)
-    return dq
-
-
-@gluon.jit
-def consume_keys(
-    dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
-    num_heads, num_queries, num_keys, shift, qk_scale,
-    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-    EDGE: gl.constexpr, WHICH: gl.constexpr,
-):  # fmt: skip
-    """Consumer WHICH of the second pass: dq of its half of the query block."""
-    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
-    OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
-    block, batch, head = query_block(num_queries, num_heads)
-    full, end = key_tiles(block, num_queries, num_keys, shift, 2 * ROWS, BLOCK_K, CAUSAL)
-    first_row = (2 * block + WHICH) * ROWS
-    rows = first_row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
-    before = (batch * num_heads + head).to(gl.int64) * num_queries
-    lse, delta = row_numbers(lse_ptr + before, delta_ptr + before, rows, num_queries)
-    q, do = take_own(own, WHICH)
-    dq = gl.zeros([ROWS, BLOCK_D], gl.float32, OUTPUT)
-    for j in range(0, full):
-        dq = add_key_tile(
-            dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
-            BLOCK_K, STAGES, CAUSAL, False,
-        )  # fmt: skip
-    if EDGE:
-        for j in range(full, end):
-            dq = add_key_tile(
-                dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
-                BLOCK_K, STAGES, CAUSAL, True,
-            )  # fmt: skip
-    # dq goes where Q was, and from there by TMA
-    q.store((dq * (qk_scale * LN_2)).to(q.dtype))
-    fence_async_shared()
-    q_tiles, do_tiles, own_filled = own
-    tma_store(dq_desc, [batch, head, first_row, 0], q_tiles.index(WHICH))
-    tma.store_wait(0)
-
-
-@gluon.jit(do_not_specialize=["num_queries", "num_keys", "shift"])
-def dq_kernel(
-    q_desc, k_desc, v_desc, do_desc, dq_desc, lse_ptr, delta_ptr,
-    num_heads, group, num_queries, num_keys, shift, qk_scale,
-    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-    EDGE: gl.constexpr,
-):  # fmt: skip
-    """dq of one query block: the forward's loop over key tiles once more."""
-    own = make_own(q_desc, do_desc, BLOCK_D)
-    k_ring = make_ring(k_desc, BLOCK_K, BLOCK_D, STAGES)
-    v_ring = make_ring(v_desc, BLOCK_K, BLOCK_D, STAGES)
-    fence_async_shared()
-    gl.warp_specialize(
-        [
-            (produce_keys, (
-                (q_desc, k_desc, v_desc, do_desc), own, k_ring, v_ring,
-                num_heads, group, num_queries, num_keys, shift, BLOCK_K, STAGES, CAUSAL,
-            )),
-            (consume_keys, (
-                dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
-                num_heads, num_queries, num_keys, shift, qk_scale,
-                BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, 0,
-            )),
-            (consume_keys, (
-                dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
-                num_heads, num_queries, num_keys, shift, qk_scale,
-                BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, 1,
             )),
         ],
         [4, 4],  # warps of the consumers

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from flashlab.kernels import hopper_backward, launch
+from flashlab.kernels import hopper_backward, hopper_backward_dq, launch
 from flashlab.kernels.hopper_host import ROWS, describe, lacks, tile_width
 
 
@@ -75,7 +75,7 @@ def backward_q(q, k, v, do, lse, delta, *, causal=None, scale, config=None):
     (batch, heads, num_queries, dim), (kv_heads, num_keys) = q.shape, k.shape[1:3]
     config = config or CONFIGS["dq", tile_width(dim)]
     launch.launch(
-        hopper_backward.dq_kernel, (-(-num_queries // (2 * ROWS)) * batch * heads,),
+        hopper_backward_dq.dq_kernel, (-(-num_queries // (2 * ROWS)) * batch * heads,),
         describe(q, ROWS), describe(k, config.block), describe(v, config.block), describe(do, ROWS),
         describe(dq, ROWS), lse, delta,
         heads, heads // kv_heads, num_queries, num_keys,
