@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from playwright.sync_api import TimeoutError
 
 # The notebook's own session is there and its kernel has answered (the tool bar says so too early).
 READY = """async () => {
@@ -32,7 +33,7 @@ def new_page(browser):
         context = browser.new_context(**{"viewport": {"width": 1100, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)  # a machine with two cores may be busy
         page.on("pageerror", lambda error: faults.append(str(error)))
         return page
 
@@ -119,6 +120,17 @@ class LabServer:
         """Select the cell of that number and run it."""
         page.evaluate("(i) => { jupyterapp.shell.currentWidget.content.activeCellIndex = i; }", index)
         self.command(page, "notebook:run-cell")
+
+    def expect(self, page, index, text, tries=6):
+        """Run that cell until it prints `text`: what a widget tells Python may arrive after a first run."""
+        told = page.locator(".jp-Notebook .jp-Cell").nth(index).get_by_text(text, exact=True)
+        for left in reversed(range(tries)):
+            self.run_cell(page, index)
+            try:
+                return told.wait_for(timeout=10_000)
+            except TimeoutError:
+                if not left:
+                    raise
 
 
 @pytest.fixture(scope="session")

@@ -246,8 +246,7 @@ def test_in_jupyterlab_python_hears_the_guess_and_can_choose_and_axe_finds_nothi
     lab_server.command(page, "notebook:run-cell-and-select-next")
     page.get_by_role("button", name="Show", exact=True).click(timeout=60_000)
     assert page.locator(".fl-schedule .title").inner_text().startswith("FA1 keeps 16 of 108")
-    lab_server.run_cell(page, 1)
-    page.get_by_text("guess 50", exact=True).wait_for()
+    lab_server.expect(page, 1, "guess 50")
     assert violations(page, within=".fl-schedule") == {}
     lab_server.run_cell(page, 2)
     page.wait_for_function(

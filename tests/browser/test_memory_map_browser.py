@@ -188,8 +188,7 @@ def test_alive_in_jupyterlab_heard_by_python_and_clean(lab_server, new_page, vio
     page.get_by_role("slider").focus()
     page.get_by_role("slider").press("End")
     page.get_by_label("inference", exact=True).check()
-    lab_server.run_cell(page, 1)
-    page.get_by_text("Python has 1048576 H200 False").wait_for()
+    lab_server.expect(page, 1, "Python has 1048576 H200 False")
     lab_server.run_cell(page, 2)
     page.wait_for_function("document.querySelector('.fl-panel .more').textContent.includes('one T4')")
     assert page.get_by_label("Layers").input_value() == "1"

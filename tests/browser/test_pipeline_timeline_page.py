@@ -174,6 +174,5 @@ def test_in_jupyterlab_python_hears_the_guess_and_the_choices(lab_server, new_pa
     page.get_by_text("Step 3 keeps the tensor cores busy").first.wait_for()
     page.locator(".fl-pipeline select[name=step]").select_option("4")
     page.locator(".fl-pipeline select[name=D]").select_option("64")
-    lab_server.run_cell(page, 1)
-    page.get_by_text("heard 4 tensor 50 64", exact=True).wait_for()
+    lab_server.expect(page, 1, "heard 4 tensor 50 64")
     assert violations(page, within=".fl-pipeline") == {}

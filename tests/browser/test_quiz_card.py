@@ -165,8 +165,7 @@ def test_in_jupyterlab_a_question_is_answered_by_keyboard_and_kept(lab_server, n
     page.keyboard.press("Enter")
     card.get_by_text("2 of 3").wait_for()
     assert page.locator(".jp-Notebook .jp-Cell").count() == 2, "no key reached the notebook"
-    lab_server.run_cell(page, 1)
-    page.get_by_text("[('free', 'A06')]").wait_for(timeout=60_000)
+    lab_server.expect(page, 1, "[('free', 'A06')]")
 
 
 def test_the_diagnosis_shows_a_clock(open_twin):

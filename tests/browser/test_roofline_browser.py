@@ -176,8 +176,7 @@ def test_alive_in_jupyterlab_heard_by_python_and_clean(lab_server, new_page, vio
     page.get_by_role("slider").focus()
     page.get_by_role("slider").press("Home")
     page.get_by_label("backward", exact=True).check()
-    lab_server.run_cell(page, 1)
-    page.get_by_text("Python has 128 backward hbm").wait_for()
+    lab_server.expect(page, 1, "Python has 128 backward hbm")
     lab_server.run_cell(page, 2)
     page.wait_for_function("document.querySelector('.fl-panel .title').textContent.includes('B200')")
     assert violations(page, ".fl-roofline") == {}

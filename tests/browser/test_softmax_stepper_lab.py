@@ -45,8 +45,7 @@ def test_python_hears_the_committed_step_and_the_switches_and_can_set_the_step(l
         page.get_by_role("button", name="Step", exact=True).click()
         page.wait_for_function("n => +document.querySelector('.fl-stepper input').value === n", arg=n)
     page.get_by_label("do not convert the sum").check()
-    lab_server.run_cell(page, 1)
-    output(page, 1).get_by_text("Python has step 3 ['sum']").wait_for()
+    lab_server.expect(page, 1, "Python has step 3 ['sum']")
     lab_server.run_cell(page, 3)
     page.wait_for_function(
         "document.querySelector('.fl-stepper .title').textContent.includes('all keys seen')"
@@ -99,5 +98,4 @@ def test_a_step_set_by_python_ends_the_play_and_wins(lab_server, notebook):
     lab_server.run_cell(page, 3)
     page.wait_for_function("+document.querySelector('.fl-stepper input').value === 6")
     page.get_by_role("button", name="Play", exact=True).wait_for()
-    lab_server.run_cell(page, 1)
-    output(page, 1).get_by_text("Python has step 6 []").wait_for()
+    lab_server.expect(page, 1, "Python has step 6 []")

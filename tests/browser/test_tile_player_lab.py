@@ -35,8 +35,7 @@ def test_python_hears_the_position_and_sets_it_and_axe_is_content(lab_server, ne
     lab_server.run_cell(page, 2)
     page.wait_for_function("+document.querySelector('.fl-player input[type=range]').value === 0")
     page.get_by_role("button", name="Step", exact=True).click()
-    lab_server.run_cell(page, 1)
-    output(page, 1).get_by_text("Python has position 8192.0 bytes").wait_for()
+    lab_server.expect(page, 1, "Python has position 8192.0 bytes")
     lab_server.run_cell(page, 3)
     page.wait_for_function("[...document.querySelectorAll('.fl-player .now')].at(-1).textContent === 'Done'")
     assert violations(page, within=".fl-player") == {}
