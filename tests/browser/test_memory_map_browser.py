@@ -191,5 +191,6 @@ def test_alive_in_jupyterlab_heard_by_python_and_clean(lab_server, new_page, vio
     lab_server.expect(page, 1, "Python has 1048576 H200 False")
     lab_server.run_cell(page, 2)
     page.wait_for_function("document.querySelector('.fl-panel .more').textContent.includes('one T4')")
-    assert page.get_by_label("Layers").input_value() == "1"
+    layers = page.get_by_label("Layers").element_handle()
+    page.wait_for_function("box => box.value === '1'", arg=layers)
     assert violations(page, ".fl-memory-map") == {}
