@@ -152,14 +152,18 @@ def _keep(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx, do, dlse, passes=(_fa2_dq, _fa2_dkdv)):
-    """One gradient, or None, for each input of `fa2`. `passes` make dq and (dk, dv) where nobody traces."""
+def _gradients(ctx, do, dlse, passes=None):
+    """One gradient, or None, for each input of `fa2`. `passes` (None: fa2's) make dq and (dk, dv) where
+    nobody traces.
+    """
     q, k, v, o, lse, key_lengths, seed = ctx.saved_tensors
     if do is None and dlse is None:
         return (None,) * 8
     # As operators if someone traces this or wants gradients of gradients (to tell them no), else directly.
     traced = torch.is_grad_enabled() or is_traced(q)
-    run_delta, run_dq, run_dkdv = (delta, fa2_dq, fa2_dkdv) if traced else (_delta, *passes)
+    run_delta, run_dq, run_dkdv = (
+        (delta, fa2_dq, fa2_dkdv) if traced else (_delta, *(passes or (_fa2_dq, _fa2_dkdv)))
+    )
     do = torch.zeros_like(o) if do is None else do
     inputs = (q, k, v, do, lse, run_delta(o, do, dlse), key_lengths, seed, *ctx.how)
     want_q, want_k, want_v = ctx.needs_input_grad[:3]
@@ -195,8 +199,8 @@ def _keep_fa3(ctx, inputs, output):
 
 
 def _gradients_fa3(ctx, do, dlse):
-    passes = ((_fa3_dq, _fa3_dkdv),) if FA3_BACKWARD else ()
-    return *_gradients(ctx, do, dlse, *passes)[:3], None, None
+    passes = (_fa3_dq, _fa3_dkdv) if FA3_BACKWARD else None
+    return *_gradients(ctx, do, dlse, passes)[:3], None, None
 
 
 class EagerFA3(torch.autograd.Function):
