@@ -117,14 +117,14 @@ def as_text(result):
 
 def plan_cpu(args):
     """NumPy and PyTorch on the CPU, by N (no GPU needed)."""
-    from flashlab.bench import cpu
+    from flashlab.bench import cpu, kernels
 
     which = dict(
         lengths=args.lengths or (cpu.QUICK_LENGTHS if args.quick else cpu.LENGTHS),
         causal=masks(args, [False]),
         dims=args.dims or [cpu.DIM],
         names=args.peers,
-        directions=among("direction", args.directions, ("forward", "backward")),
+        directions=args.directions or kernels.DIRECTIONS,
     )
     how = dict(budget_ms=50.0) if args.quick else {}
     rows = lambda say: cpu.run(say=say, **which, **how)  # noqa: E731
@@ -139,7 +139,7 @@ def plan_kernels(args):
     grid = list(
         kernels.cases(args.dtypes or ["float16", "bfloat16"], args.dims or [64, 128], lengths, masks(args))
     )
-    which = grid, args.peers, among("direction", args.directions, ("forward", "backward"))
+    which = grid, args.peers, args.directions or kernels.DIRECTIONS
     rows = lambda say: kernels.run(*which, say=say)  # noqa: E731
     about = {} if args.peers else {"absent": peers.absent()}
     return dict(total=len(kernels.plan(*which)), rows=rows, about=about)

@@ -32,7 +32,8 @@ def found(question, text):
     """The ids of the key points whose terms are all in `text`, as a set; not those that a misconception
     in it contradicts.
     """
-    ticked = {k.id for k in question.key_points if _all_hit(k.terms, plain(text))}
+    said = plain(text)
+    ticked = {k.id for k in question.key_points if _all_hit(k.terms, said)}
     return ticked.difference(*(m.unticks for m in asserted(question, text)))
 
 
