@@ -42,7 +42,7 @@ def run(cases, peers=None, say=print, *, patience=None, command=None):
 
     `cases` as `kernels.cases` gives them. `patience`, `command` (the words before STEP and D): for tests.
     """
-    sound = set()
+    sound, cases = set(), list(cases)  # gone through twice: forward and backward
     for row in first_runs(patience or PATIENCE, command):
         if "error" not in row:
             sound.add((row["step"], row["D"]))
