@@ -21,9 +21,9 @@ CPU in `flashlab.warpgroups.simulator`.
 A barrier here is named for what has happened when its phase ends:
 
     k_filled, v_filled     the producer's copy into this stage has landed       each consumer waits for it
-    k_emptied, v_emptied   both consumers have read this stage                  the producer waits for it
+    k_emptied, v_emptied   all consumers have read this stage                   the producer waits for it
     q_filled               the producer's copy of one consumer's Q has landed   that consumer waits for it
-    q_emptied              o, put where Q was, has left shared memory           the producer waits for it
+    q_emptied              that consumer has made the last scores from its Q    (step 5) the producer waits
     turn                   the other consumer has started its products          (step 4) a consumer waits
 """
 
@@ -32,58 +32,75 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from flashlab.kernels.gluon_names import tma_load, tma_store
-from flashlab.kernels.hopper_parts import ROWS, fill, finish, key_tiles, my_tile
+from flashlab.kernels.hopper_parts import (
+    ROWS,
+    fill,
+    finish,
+    key_tiles,
+    make_ring,
+    my_key_tiles,
+    my_share,
+    my_tile,
+    my_work,
+)
 
 
 @gluon.jit
 def produce(
-    descs, q_place, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift, work_tiles, section,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    descs, q_place, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift, plan_ptr,
+    BLOCK_K: gl.constexpr, CAUSAL: gl.constexpr, CONSUMERS: gl.constexpr, PERSISTENT: gl.constexpr,
 ):  # fmt: skip
     """The producer: starts the copies of Q, K and V, in the order in which the consumers ask for them."""
     q_desc, k_desc, v_desc = descs
     q_tiles, q_filled, q_emptied = q_place
-    num_blocks = (num_queries + 2 * ROWS - 1) // (2 * ROWS)
+    BLOCK_Q: gl.constexpr = CONSUMERS * ROWS
     n = 0  # key tiles brought so far
     round = 0  # query blocks brought so far
-    for work in range(gl.program_id(0), work_tiles, gl.num_programs(0)):
-        block, batch, head = my_tile(work, num_blocks, num_heads, work_tiles // num_blocks, section)
-        full, end = key_tiles(block, num_queries, num_keys, shift, 2 * ROWS, BLOCK_K, CAUSAL)
-        fill(k_ring, n, k_desc, batch, head // group, 0, STAGES)
-        for which in gl.static_range(2):
-            # waits for: consumer `which`, that o of its last block has left the place of Q (at first: nobody)
+    first, last = my_share(plan_ptr, PERSISTENT)
+    work = my_work(plan_ptr, first, PERSISTENT)
+    for i in range(first, last):
+        next_work = my_work(plan_ptr, i + 1, PERSISTENT)
+        block, batch, head = my_tile(work, (num_queries + BLOCK_Q - 1) // BLOCK_Q, num_heads)
+        full, end = key_tiles(block, num_queries, num_keys, shift, BLOCK_Q, BLOCK_K, CAUSAL)
+        fill(k_ring, n, k_desc, batch, head // group, 0)
+        for which in gl.static_range(CONSUMERS):
+            # waits for: consumer `which`, that it has read the Q of its last block (at first: nobody)
             mbarrier.wait(q_emptied.index(which), (round & 1) ^ 1)
             mbarrier.expect(q_filled.index(which), q_desc.block_type.nbytes)
-            first_row = (2 * block + which) * ROWS
+            first_row = block * BLOCK_Q + which * ROWS
             tma_load(q_desc, [batch, head, first_row, 0], q_filled.index(which), q_tiles.index(which))
         for j in range(1, end):  # K is one tile ahead of V, as the consumers of step 3 and 4 are
-            fill(k_ring, n + j, k_desc, batch, head // group, j * BLOCK_K, STAGES)
-            fill(v_ring, n + j - 1, v_desc, batch, head // group, (j - 1) * BLOCK_K, STAGES)
-        fill(v_ring, n + end - 1, v_desc, batch, head // group, (end - 1) * BLOCK_K, STAGES)
+            fill(k_ring, n + j, k_desc, batch, head // group, j * BLOCK_K)
+            fill(v_ring, n + j - 1, v_desc, batch, head // group, (j - 1) * BLOCK_K)
+        fill(v_ring, n + end - 1, v_desc, batch, head // group, (end - 1) * BLOCK_K)
         n += end
         round += 1
+        work = next_work
 
 
 @gluon.jit
 def consume(
-    o_desc, lse_ptr, q_place, k_ring, v_ring, turn,
-    num_heads, num_queries, num_keys, shift, work_tiles, section, qk_scale,
-    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-    EDGE: gl.constexpr, NEGATE: gl.constexpr, ORDER: gl.constexpr, WHICH: gl.constexpr,
+    o_desc, lse_ptr, places, sizes, plan_ptr,
+    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr,
+    NEGATE: gl.constexpr, ORDER: gl.constexpr, CONSUMERS: gl.constexpr, PERSISTENT: gl.constexpr,
+    WHICH: gl.constexpr,
 ):  # fmt: skip
-    """Consumer WHICH: o and lse of its half of each query block."""
+    """Consumer WHICH: o and lse of its 64 rows of each query block."""
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
     OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
+    o_tiles, q_place, k_ring, v_ring, turn = places
+    num_heads, num_queries, num_keys, shift, qk_scale = sizes
     q_tiles, q_filled, q_emptied = q_place
-    num_blocks = (num_queries + 2 * ROWS - 1) // (2 * ROWS)
+    BLOCK_Q: gl.constexpr = CONSUMERS * ROWS
     n = 0  # key tiles met so far
     round = 0  # query blocks done so far
-    for work in range(gl.program_id(0), work_tiles, gl.num_programs(0)):
-        block, batch, head = my_tile(work, num_blocks, num_heads, work_tiles // num_blocks, section)
-        full, end = key_tiles(block, num_queries, num_keys, shift, 2 * ROWS, BLOCK_K, CAUSAL)
-        if NEGATE:  # only under a mask are scores scaled before their maximum is taken
-            full = 0
-        first_row = (2 * block + WHICH) * ROWS
+    first, last = my_share(plan_ptr, PERSISTENT)
+    work = my_work(plan_ptr, first, PERSISTENT)
+    for i in range(first, last):
+        next_work = my_work(plan_ptr, i + 1, PERSISTENT)
+        block, batch, head = my_tile(work, (num_queries + BLOCK_Q - 1) // BLOCK_Q, num_heads)
+        first_row = block * BLOCK_Q + WHICH * ROWS
+        tiles = my_key_tiles(block, num_queries, num_keys, shift, BLOCK_K, CAUSAL, NEGATE, CONSUMERS, WHICH)
         rows = first_row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
         row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, SCORES))
         row_sum = gl.full([ROWS], 0.0, gl.float32, gl.SliceLayout(1, SCORES))
@@ -93,77 +110,80 @@ def consume(
         # [ROWS, BLOCK_D]
         q = q_tiles.index(WHICH).reshape([ROWS, BLOCK_D])
         row_max, row_sum, acc = ORDER(
-            q, (k_ring, v_ring), turn, n, full, end, (rows, num_keys, shift, qk_scale),
-            (row_max, row_sum, acc), BLOCK_K, STAGES, CAUSAL, EDGE, WHICH,
+            q, (k_ring, v_ring, turn, q_emptied.index(WHICH)), n, tiles, (rows, num_keys, shift, qk_scale),
+            (row_max, row_sum, acc), BLOCK_K, CAUSAL, EDGE, CONSUMERS, PERSISTENT, WHICH,
         )  # fmt: skip
         o, lse = finish(row_max, row_sum, acc)
-        # o goes where Q was, and from there by TMA: rows beyond the head are left out
-        q.store(o.to(q.dtype))
+        tma.store_wait(0)  # waits for: the copy of the last block's o, that it has left this place
+        # o leaves by TMA: rows beyond the head are left out
+        o_tiles.index(WHICH).reshape([ROWS, BLOCK_D]).store(o.to(o_desc.dtype))
         fence_async_shared()
-        tma_store(o_desc, [batch, head, first_row, 0], q_tiles.index(WHICH))
+        tma_store(o_desc, [batch, head, first_row, 0], o_tiles.index(WHICH))
         batch_head = (batch * num_heads + head).to(gl.int64)
         gl.store(lse_ptr + batch_head * num_queries + rows, lse, mask=rows < num_queries)
-        tma.store_wait(0)
-        mbarrier.arrive(q_emptied.index(WHICH), count=1)
-        n += end
+        n += tiles[2]
         round += 1
+        work = next_work
+    tma.store_wait(0)
 
 
-@gluon.jit(
-    do_not_specialize=["num_heads", "group", "num_queries", "num_keys", "shift", "work_tiles", "section"]
-)
+@gluon.jit(do_not_specialize=["num_heads", "group", "num_queries", "num_keys", "shift"])
 def forward_kernel(
-    q_desc, k_desc, v_desc, o_desc, lse_ptr,
-    num_heads, group, num_queries, num_keys, shift, work_tiles, section, qk_scale,
-    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-    EDGE: gl.constexpr, NEGATE: gl.constexpr, ORDER: gl.constexpr,
+    q_desc, k_desc, v_desc, o_desc, lse_ptr, plan_ptr,
+    num_heads, group, num_queries, num_keys, shift, qk_scale,
+    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, K_STAGES: gl.constexpr, V_STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, EDGE: gl.constexpr, NEGATE: gl.constexpr, ORDER: gl.constexpr,
+    CONSUMERS: gl.constexpr, PERSISTENT: gl.constexpr,
 ):  # fmt: skip
-    """o = softmax(scale Q K^T) V and lse: lays out shared memory, then three warpgroups go to work."""
-    q_tiles = gl.allocate_shared_memory(q_desc.dtype, [2, 1, 1, ROWS, BLOCK_D], q_desc.layout)
-    k_tiles = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_K, BLOCK_D], k_desc.layout)
-    v_tiles = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BLOCK_K, BLOCK_D], v_desc.layout)
+    """o = softmax(scale Q K^T) V and lse: lays out shared memory, then the warpgroups go to work."""
+    q_tiles = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, 1, 1, ROWS, BLOCK_D], q_desc.layout)
+    o_tiles = q_tiles  # o may go where Q was, unless the next Q is to come there meanwhile
+    if PERSISTENT:
+        o_tiles = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS, 1, 1, ROWS, BLOCK_D], o_desc.layout)
+    k_ring = make_ring(k_desc, BLOCK_K, BLOCK_D, K_STAGES, CONSUMERS)
+    v_ring = make_ring(v_desc, BLOCK_K, BLOCK_D, V_STAGES, CONSUMERS)
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
-    q_filled = gl.allocate_shared_memory(gl.int64, [2, 1], BARRIER)
-    q_emptied = gl.allocate_shared_memory(gl.int64, [2, 1], BARRIER)
-    turn = gl.allocate_shared_memory(gl.int64, [2, 1], BARRIER)
-    k_filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    k_emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    v_filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    v_emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    for which in gl.static_range(2):
+    q_filled = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
+    q_emptied = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
+    turn = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
+    for which in gl.static_range(CONSUMERS):
         mbarrier.init(q_filled.index(which), count=1)
         mbarrier.init(q_emptied.index(which), count=1)
         mbarrier.init(turn.index(which), count=1)
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(k_filled.index(stage), count=1)
-        mbarrier.init(v_filled.index(stage), count=1)
-        mbarrier.init(k_emptied.index(stage), count=2)  # both consumers
-        mbarrier.init(v_emptied.index(stage), count=2)
     fence_async_shared()
-    # the first turn is consumer 0's
-    mbarrier.arrive(turn.index(0), count=1)
-    q_place, k_ring, v_ring = (
-        (q_tiles, q_filled, q_emptied),
-        (k_tiles, k_filled, k_emptied),
-        (v_tiles, v_filled, v_emptied),
+    mbarrier.arrive(turn.index(0), count=1)  # the first turn is consumer 0's
+    descs, q_place = (q_desc, k_desc, v_desc), (q_tiles, q_filled, q_emptied)
+    places, sizes = (
+        (o_tiles, q_place, k_ring, v_ring, turn),
+        (num_heads, num_queries, num_keys, shift, qk_scale),
     )
-    gl.warp_specialize(
-        [
-            (produce, (
-                (q_desc, k_desc, v_desc), q_place, k_ring, v_ring,
-                num_heads, group, num_queries, num_keys, shift, work_tiles, section, BLOCK_K, STAGES, CAUSAL,
-            )),
-            (consume, (
-                o_desc, lse_ptr, q_place, k_ring, v_ring, turn,
-                num_heads, num_queries, num_keys, shift, work_tiles, section, qk_scale,
-                BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, NEGATE, ORDER, 0,
-            )),
-            (consume, (
-                o_desc, lse_ptr, q_place, k_ring, v_ring, turn,
-                num_heads, num_queries, num_keys, shift, work_tiles, section, qk_scale,
-                BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, NEGATE, ORDER, 1,
-            )),
-        ],
-        [4, 4],  # warps of the consumers
-        [240, 240],  # registers of their threads; the producer keeps 24
-    )  # fmt: skip
+    # behind the functions and what they are given: the consumers' warps and their threads' registers (the
+    # producer keeps 24)
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (produce, (descs, q_place, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift,
+                           plan_ptr, BLOCK_K, CAUSAL, CONSUMERS, PERSISTENT)),
+                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
+                           ORDER, CONSUMERS, PERSISTENT, 0)),
+                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
+                           ORDER, CONSUMERS, PERSISTENT, 1)),
+            ],
+            [4, 4],
+            [240, 240],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (produce, (descs, q_place, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift,
+                           plan_ptr, BLOCK_K, CAUSAL, CONSUMERS, PERSISTENT)),
+                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
+                           ORDER, CONSUMERS, PERSISTENT, 0)),
+                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
+                           ORDER, CONSUMERS, PERSISTENT, 1)),
+                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
+                           ORDER, CONSUMERS, PERSISTENT, 2)),
+            ],
+            [4, 4, 4],
+            [160, 160, 160],
+        )  # fmt: skip

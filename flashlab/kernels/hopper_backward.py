@@ -32,14 +32,22 @@ from flashlab.kernels.gluon_names import tma_store
 from flashlab.kernels.hopper_backward_parts import (
     fill_own,
     make_own,
-    make_ring,
     minus,
     own_tiles,
     row_numbers,
     start_dp,
     take_own,
 )
-from flashlab.kernels.hopper_parts import LN_2, ROWS, fill, release, start_output, start_scores, take
+from flashlab.kernels.hopper_parts import (
+    LN_2,
+    ROWS,
+    fill,
+    make_ring,
+    release,
+    start_output,
+    start_scores,
+    take,
+)
 
 
 @gluon.jit
@@ -58,7 +66,7 @@ def query_tiles(first_key, num_queries, num_keys, shift, BLOCK_Q: gl.constexpr, 
 @gluon.jit
 def produce_queries(
     descs, own, q_ring, do_ring, num_kv_heads, group, num_queries, num_keys, shift,
-    BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    BLOCK_Q: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """The producer of the first pass: K and V once, Q and dO of every query tile of the group's heads."""
     q_desc, k_desc, v_desc, do_desc = descs
@@ -71,15 +79,15 @@ def produce_queries(
     n = 0  # query tiles brought so far
     for member in range(0, group):
         for i in range(start, end):
-            fill(q_ring, n, q_desc, batch, kv_head * group + member, i * BLOCK_Q, STAGES)
-            fill(do_ring, n, do_desc, batch, kv_head * group + member, i * BLOCK_Q, STAGES)
+            fill(q_ring, n, q_desc, batch, kv_head * group + member, i * BLOCK_Q)
+            fill(do_ring, n, do_desc, batch, kv_head * group + member, i * BLOCK_Q)
             n += 1
 
 
 @gluon.jit
 def add_query_tile(
     dk, dv, own, which, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, first, num_queries, qk_scale,
-    BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    BLOCK_Q: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """What query tile n adds to dk and dv of a consumer's keys. CAUSAL: some rows do not see some keys."""
     COLUMNS: gl.constexpr = gl.SliceLayout(0, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16]))
@@ -91,10 +99,10 @@ def add_query_tile(
     # wgmma wants anew for each tile, instead of keeping them in registers that dK and dV need.
     k, v = own_tiles(own, which + (n >> 31))
     # [BLOCK_Q, BLOCK_D]
-    q = take(q_ring, n, STAGES)
+    q = take(q_ring, n)
     # FA2 Alg. 2, line 10: S = Q_i K_j^T, here and below transposed: [ROWS, BLOCK_Q]
     scores = start_scores(k, q, BLOCK_Q)
-    do = take(do_ring, n, STAGES)
+    do = take(do_ring, n)
     # FA2 Alg. 2, line 13: dP = dO_i V_j^T, less D_i
     dp = start_dp(v, do, dp)
     # FA2 Alg. 2, line 11: P = exp(S - L_i)
@@ -111,9 +119,9 @@ def add_query_tile(
     # FA2 Alg. 2, line 16: dK_j += dS^T Q_i
     dk = start_output(ds, q, dk)
     dv = warpgroup_mma_wait(1, deps=(dv,))
-    release(do_ring, n, STAGES)
+    release(do_ring, n)
     dk = warpgroup_mma_wait(0, deps=(dk,))
-    release(q_ring, n, STAGES)
+    release(q_ring, n)
     return dk, dv
 
 
@@ -121,7 +129,7 @@ def add_query_tile(
 def consume_queries(
     dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
     num_kv_heads, group, num_queries, num_keys, shift, qk_scale,
-    BLOCK_Q: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    BLOCK_Q: gl.constexpr, BLOCK_D: gl.constexpr, CAUSAL: gl.constexpr,
     WHICH: gl.constexpr,
 ):  # fmt: skip
     """Consumer WHICH of the first pass: dk and dv of its half of the key block, summed over the group."""
@@ -144,13 +152,13 @@ def consume_queries(
             for i in range(start, full):
                 dk, dv = add_query_tile(
                     dk, dv, own, WHICH, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, i * BLOCK_Q,
-                    num_queries, qk_scale, BLOCK_Q, STAGES, True,
+                    num_queries, qk_scale, BLOCK_Q, True,
                 )  # fmt: skip
                 n += 1
         for i in range(full, end):
             dk, dv = add_query_tile(
                 dk, dv, own, WHICH, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, i * BLOCK_Q,
-                num_queries, qk_scale, BLOCK_Q, STAGES, False,
+                num_queries, qk_scale, BLOCK_Q, False,
             )  # fmt: skip
             n += 1
         lse_ptr += num_queries  # the next head's
@@ -174,24 +182,24 @@ def dkdv_kernel(
 ):  # fmt: skip
     """dk and dv of one key block, summed over the query heads that share it."""
     own = make_own(k_desc, v_desc, BLOCK_D)
-    q_ring = make_ring(q_desc, BLOCK_Q, BLOCK_D, STAGES)
-    do_ring = make_ring(do_desc, BLOCK_Q, BLOCK_D, STAGES)
+    q_ring = make_ring(q_desc, BLOCK_Q, BLOCK_D, STAGES, 2)
+    do_ring = make_ring(do_desc, BLOCK_Q, BLOCK_D, STAGES, 2)
     fence_async_shared()
     gl.warp_specialize(
         [
             (produce_queries, (
                 (q_desc, k_desc, v_desc, do_desc), own, q_ring, do_ring,
-                num_kv_heads, group, num_queries, num_keys, shift, BLOCK_Q, STAGES, CAUSAL,
+                num_kv_heads, group, num_queries, num_keys, shift, BLOCK_Q, CAUSAL,
             )),
             (consume_queries, (
                 dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
                 num_kv_heads, group, num_queries, num_keys, shift, qk_scale,
-                BLOCK_Q, BLOCK_D, STAGES, CAUSAL, 0,
+                BLOCK_Q, BLOCK_D, CAUSAL, 0,
             )),
             (consume_queries, (
                 dk_desc, dv_desc, lse_ptr, delta_ptr, own, q_ring, do_ring,
                 num_kv_heads, group, num_queries, num_keys, shift, qk_scale,
-                BLOCK_Q, BLOCK_D, STAGES, CAUSAL, 1,
+                BLOCK_Q, BLOCK_D, CAUSAL, 1,
             )),
         ],
         [4, 4],  # warps of the consumers

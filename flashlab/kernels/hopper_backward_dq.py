@@ -8,7 +8,6 @@ from flashlab.kernels.gluon_names import tma_store
 from flashlab.kernels.hopper_backward_parts import (
     fill_own,
     make_own,
-    make_ring,
     minus,
     row_numbers,
     start_dp,
@@ -19,6 +18,7 @@ from flashlab.kernels.hopper_parts import (
     ROWS,
     fill,
     key_tiles,
+    make_ring,
     release,
     start_output,
     start_scores,
@@ -29,7 +29,7 @@ from flashlab.kernels.hopper_parts import (
 @gluon.jit
 def produce_keys(
     descs, own, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    BLOCK_K: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """The producer of the second pass: Q and dO once, then K and V of every key tile."""
     q_desc, k_desc, v_desc, do_desc = descs
@@ -37,8 +37,8 @@ def produce_keys(
     fill_own(own, (q_desc, do_desc), batch, head, block * 2 * ROWS)
     full, end = key_tiles(block, num_queries, num_keys, shift, 2 * ROWS, BLOCK_K, CAUSAL)
     for j in range(0, end):
-        fill(k_ring, j, k_desc, batch, head // group, j * BLOCK_K, STAGES)
-        fill(v_ring, j, v_desc, batch, head // group, j * BLOCK_K, STAGES)
+        fill(k_ring, j, k_desc, batch, head // group, j * BLOCK_K)
+        fill(v_ring, j, v_desc, batch, head // group, j * BLOCK_K)
 
 
 @gluon.jit
@@ -52,19 +52,19 @@ def query_block(num_queries, num_heads):
 @gluon.jit
 def add_key_tile(
     dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr,
+    BLOCK_K: gl.constexpr, CAUSAL: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """What key tile j adds to dq of a consumer's rows."""
     # [BLOCK_K, BLOCK_D]
-    k = take(k_ring, j, STAGES)
+    k = take(k_ring, j)
     dp = minus(delta[:, None], BLOCK_K)
     # [ROWS, BLOCK_K]: S, P, dP and dS as in the first pass, and not transposed
     scores = start_scores(q, k, BLOCK_K)
-    dp = start_dp(do, take(v_ring, j, STAGES), dp)
+    dp = start_dp(do, take(v_ring, j), dp)
     scores = warpgroup_mma_wait(1, deps=(scores,))
     p = gl.exp2(scores * qk_scale - lse[:, None])
     dp = warpgroup_mma_wait(0, deps=(dp,))
-    release(v_ring, j, STAGES)
+    release(v_ring, j)
     ds = p * dp
     if MASKED:
         keys = (j * BLOCK_K + gl.arange(0, BLOCK_K, gl.SliceLayout(0, dp.type.layout)))[None, :]
@@ -74,7 +74,7 @@ def add_key_tile(
         ds = gl.where(seen, ds, 0.0)
     # FA2 Alg. 2, line 15, in a second pass (deviation): dQ_i += dS K_j
     dq = warpgroup_mma_wait(0, deps=(start_output(ds, k, dq),))
-    release(k_ring, j, STAGES)
+    release(k_ring, j)
     return dq
 
 
@@ -82,7 +82,7 @@ def add_key_tile(
 def consume_keys(
     dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
     num_heads, num_queries, num_keys, shift, qk_scale,
-    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, CAUSAL: gl.constexpr,
     EDGE: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
     """Consumer WHICH of the second pass: dq of its half of the query block."""
@@ -99,13 +99,13 @@ def consume_keys(
     for j in range(0, full):
         dq = add_key_tile(
             dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
-            BLOCK_K, STAGES, CAUSAL, False,
+            BLOCK_K, CAUSAL, False,
         )  # fmt: skip
     if EDGE:
         for j in range(full, end):
             dq = add_key_tile(
                 dq, q, do, lse, delta, rows, k_ring, v_ring, j, num_keys, shift, qk_scale,
-                BLOCK_K, STAGES, CAUSAL, True,
+                BLOCK_K, CAUSAL, True,
             )  # fmt: skip
     # dq goes where Q was, and from there by TMA
     q.store((dq * (qk_scale * LN_2)).to(q.dtype))
@@ -124,24 +124,24 @@ def dq_kernel(
 ):  # fmt: skip
     """dq of one query block: the forward's loop over key tiles once more."""
     own = make_own(q_desc, do_desc, BLOCK_D)
-    k_ring = make_ring(k_desc, BLOCK_K, BLOCK_D, STAGES)
-    v_ring = make_ring(v_desc, BLOCK_K, BLOCK_D, STAGES)
+    k_ring = make_ring(k_desc, BLOCK_K, BLOCK_D, STAGES, 2)
+    v_ring = make_ring(v_desc, BLOCK_K, BLOCK_D, STAGES, 2)
     fence_async_shared()
     gl.warp_specialize(
         [
             (produce_keys, (
                 (q_desc, k_desc, v_desc, do_desc), own, k_ring, v_ring,
-                num_heads, group, num_queries, num_keys, shift, BLOCK_K, STAGES, CAUSAL,
+                num_heads, group, num_queries, num_keys, shift, BLOCK_K, CAUSAL,
             )),
             (consume_keys, (
                 dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
                 num_heads, num_queries, num_keys, shift, qk_scale,
-                BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, 0,
+                BLOCK_K, BLOCK_D, CAUSAL, EDGE, 0,
             )),
             (consume_keys, (
                 dq_desc, lse_ptr, delta_ptr, own, k_ring, v_ring,
                 num_heads, num_queries, num_keys, shift, qk_scale,
-                BLOCK_K, BLOCK_D, STAGES, CAUSAL, EDGE, 1,
+                BLOCK_K, BLOCK_D, CAUSAL, EDGE, 1,
             )),
         ],
         [4, 4],  # warps of the consumers

@@ -62,19 +62,6 @@ def own_tiles(own, which):
 
 
 @gluon.jit
-def make_ring(desc, BLOCK: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr):
-    """A ring of tiles [BLOCK, BLOCK_D] with its barriers: see `hopper_parts`."""
-    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
-    tiles = gl.allocate_shared_memory(desc.dtype, [STAGES, 1, 1, BLOCK, BLOCK_D], desc.layout)
-    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(filled.index(stage), count=1)
-        mbarrier.init(emptied.index(stage), count=2)  # both consumers
-    return tiles, filled, emptied
-
-
-@gluon.jit
 def make_own(left_desc, right_desc, BLOCK_D: gl.constexpr):
     """Places for the two tiles that each consumer keeps, and the barriers that say they are there."""
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()

@@ -49,12 +49,10 @@ def copy_and_absorb(
     return row_max, row_sum, warpgroup_mma_wait(0, deps=(acc,))
 
 
-@gluon.jit(
-    do_not_specialize=["num_heads", "group", "num_queries", "num_keys", "shift", "work_tiles", "section"]
-)
+@gluon.jit(do_not_specialize=["num_heads", "group", "num_queries", "num_keys", "shift"])
 def forward_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
-    num_heads, group, num_queries, num_keys, shift, work_tiles, section, qk_scale,
+    num_heads, group, num_queries, num_keys, shift, qk_scale,
     BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr,
     NEGATE: gl.constexpr,
 ):  # fmt: skip
@@ -62,7 +60,7 @@ def forward_kernel(
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
     OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
     num_blocks = (num_queries + ROWS - 1) // ROWS
-    block, batch, head = my_tile(gl.program_id(0), num_blocks, num_heads, work_tiles // num_blocks, section)
+    block, batch, head = my_tile(gl.program_id(0), num_blocks, num_heads)
     full, end = key_tiles(block, num_queries, num_keys, shift, ROWS, BLOCK_K, CAUSAL)
     if NEGATE:
         full = 0

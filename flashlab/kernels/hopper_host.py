@@ -1,6 +1,8 @@
 """The host's side of the Hopper kernels: what they support, configurations, descriptors, launches."""
 
 import functools
+import heapq
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -13,35 +15,47 @@ from flashlab.kernels.hopper_orders import in_turns, look_ahead, one_by_one
 ROWS = 64  # query rows of a warpgroup
 H200_SMS = 132  # taken where there is no GPU: in the simulator, and to compile without one
 SECTION_BYTES = 16 * 2**20  # of K and V that shall stay in L2 while a section of heads is worked on
+BLOCK_COST = 1  # of beginning and ending a query block, in key tiles
 
 ORDERS = {"one_by_one": one_by_one, "look_ahead": look_ahead, "in_turns": in_turns}
 
 
 class Config(NamedTuple):
     """Rows of a key tile, a name of ORDERS (None: the one warpgroup of step 1), whether a program stays on
-    its SM and goes through many query blocks, stages of the K and of the V ring, warps of the producer.
+    its SM and goes through many query blocks, stages of the K and of the V ring, warps of the producer,
+    consumers.
     """
 
     block_k: int
     order: str | None
     persistent: bool = False
     num_stages: int = 2
+    v_stages: int = 2
     num_warps: int = 4
+    consumers: int = 2
 
 
-# The order of step 5, by tile width: a guess from another kernel, which on an H200 ran D 128 faster without
-# turns and D 64 faster with them. To be chosen anew when steps 3 and 4 have been measured.
-BEST_ORDER = {64: "in_turns", 128: "look_ahead", 256: "look_ahead"}
 STEPS = (1, 2, 3, 4, 5)
+SHORT = 2048  # keys; up to here looking ahead is faster than turns under a causal mask (H200, D 128)
 
 
-def config_for(head_dim, step=5):
-    """The Config of a step for a head dim. Raises ValueError for a step that there is not."""
+def config_for(head_dim, step=5, causal=None, num_keys=0):
+    """The Config of a step for a head dim. Raises ValueError for a step that there is not.
+
+    Step 5 takes what was fastest on the H200: D 64 has room for three consumers, which fill each other's gaps
+    so well that looking ahead only costs registers; D 256 has no room for o beside Q, and stays as step 3.
+    """
     if step not in STEPS:
         raise ValueError(f"the steps are 1 to 5, got step={step!r}")
     width = tile_width(head_dim)
-    order = {1: None, 2: "one_by_one", 3: "look_ahead", 4: "in_turns", 5: BEST_ORDER[width]}[step]
-    return Config(64 if width == 256 else 128, order, persistent=step == 5, num_stages=1 if step == 1 else 2)
+    block_k = 64 if width == 256 else 128
+    if step == 1:
+        return Config(block_k, None, num_stages=1, v_stages=1)
+    if step < 5 or width == 256:
+        return Config(block_k, {2: "one_by_one", 4: "in_turns"}.get(step, "look_ahead"))
+    if width == 64:
+        return Config(block_k, "one_by_one", True, 3, 3, consumers=3)
+    return Config(block_k, "look_ahead" if causal and num_keys <= SHORT else "in_turns", True, 2, 3)
 
 
 def tile_width(head_dim):
@@ -87,29 +101,60 @@ def forward(q, k, v, *, causal=None, scale, step=5, config=None):
     num_keys = k.shape[2]
     if o.numel() == 0 or num_keys == 0:
         return o.zero_(), lse.fill_(-torch.inf)
-    config = config or config_for(dim, step)
+    config = config or config_for(dim, step, causal, num_keys)
     group, first_step = heads // kv_heads, config.order is None
-    work_tiles = -(-num_queries // (ROWS if first_step else 2 * ROWS)) * batch * heads
+    rows = ROWS * (1 if first_step else config.consumers)
+    grid = -(-num_queries // rows) * batch * heads
+    shift = num_keys - num_queries if causal == "bottom-right" else 0
+    schedule, only_here = (), {}
+    if not first_step:
+        schedule = (lse,)  # nothing is read from it
+        if config.persistent:
+            grid = min(grid, programs(q.device))
+            longest_first = shift if causal else None
+            schedule = (plan(grid, rows, config.block_k, longest_first, q.shape, k.shape, q.device),)
+        only_here = dict(
+            K_STAGES=config.num_stages, V_STAGES=config.v_stages, ORDER=ORDERS[config.order],
+            CONSUMERS=config.consumers, PERSISTENT=config.persistent,
+        )  # fmt: skip
     launch.launch(
         hopper_first.forward_kernel if first_step else hopper.forward_kernel,
-        (min(work_tiles, programs(q.device)) if config.persistent else work_tiles,),
+        (grid,),
         describe(q, ROWS), describe(k, config.block_k), describe(v, config.block_k), describe(o, ROWS), lse,
-        heads, group, num_queries, num_keys, num_keys - num_queries if causal == "bottom-right" else 0,
-        work_tiles, section(config, k, group, causal), float(scale) * launch.LOG2_E,
+        *schedule, heads, group, num_queries, num_keys, shift, float(scale) * launch.LOG2_E,
         BLOCK_K=config.block_k, BLOCK_D=tile_width(dim), CAUSAL=causal is not None,
         EDGE=causal is not None or num_keys % config.block_k != 0 or scale < 0, NEGATE=scale < 0,
-        **({} if first_step else dict(STAGES=config.num_stages, ORDER=ORDERS[config.order])),
-        config=config,
+        **only_here, config=config,
     )  # fmt: skip
     return o, lse
 
 
-def section(config, k, group, causal):
-    """How many query heads are worked on at a time: 1; in step 5 under a mask, those whose K, V fit in L2."""
-    if not config.persistent or causal is None:
-        return 1
-    of_one = 2 * k.shape[2] * k.shape[3] * k.element_size()
-    return max(1, SECTION_BYTES // of_one) * group
+@functools.lru_cache(256)
+def plan(programs, rows, block_k, shift, q_shape, k_shape, device):
+    """Which program of a persistent grid does which work tile, int32: `programs` + 1 numbers of first entries
+    in this tensor, then the work tiles (see `hopper_parts.my_tile`) program by program.
+
+    Under a causal mask (`shift` is not None) the longest come first, each for the program that is done first:
+    a program that took every 132nd tile would meet the long ones again and again. They are dealt out by
+    sections of heads whose K and V fit in L2.
+    """
+    (batch, heads, num_queries, dim), (_, kv_heads, num_keys, _) = q_shape, k_shape
+    blocks, total, section = -(-num_queries // rows), batch * heads, 1
+    if shift is not None:
+        section = max(1, SECTION_BYTES // (4 * num_keys * dim)) * (heads // kv_heads)
+    shares, free = [[] for _ in range(programs)], [(0, p) for p in range(programs)]
+    for first, late in itertools.product(range(0, total, section), range(blocks)):
+        end = num_keys
+        if shift is not None:  # my_tile counts the blocks from the last one on
+            end = min(max(min((blocks - late) * rows, num_queries) + shift, 0), num_keys)
+        cost = max(-(-end // block_k), 1) + BLOCK_COST
+        for head in range(first, min(first + section, total)):
+            done, p = free[0]
+            heapq.heapreplace(free, (done + cost, p))
+            shares[p].append(head * blocks + late)
+    firsts = itertools.accumulate(map(len, shares), initial=programs + 1)
+    numbers = [*firsts, *itertools.chain(*shares), 0]  # a program reads one entry ahead
+    return torch.tensor(numbers, dtype=torch.int32, device=device)
 
 
 def programs(device):

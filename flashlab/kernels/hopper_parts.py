@@ -17,13 +17,29 @@ ROWS = gl.constexpr(64)  # query rows of one warpgroup: what one wgmma instructi
 
 
 @gluon.jit
-def my_tile(work, num_blocks, num_heads, total_heads, section):
-    """(block, batch, head) of a work tile: by sections of `section` heads, in each the last blocks first."""
-    first_head = work // (section * num_blocks) * section
-    here = gl.minimum(section, total_heads - first_head)  # the last section may be smaller
-    work -= first_head * num_blocks
-    head = first_head + work % here
-    return num_blocks - 1 - work // here, head // num_heads, head % num_heads
+def my_share(plan_ptr, PERSISTENT: gl.constexpr):
+    """(first, last): the program does numbers first to last - 1 of the plan; without a plan, its own."""
+    first = gl.program_id(0)
+    last = first + 1
+    if PERSISTENT:
+        first = gl.load(plan_ptr + gl.program_id(0))
+        last = gl.load(plan_ptr + gl.program_id(0) + 1)
+    return first, last
+
+
+@gluon.jit
+def my_work(plan_ptr, i, PERSISTENT: gl.constexpr):
+    """The work tile of number i of the plan."""
+    if PERSISTENT:
+        i = gl.load(plan_ptr + i)
+    return i
+
+
+@gluon.jit
+def my_tile(work, num_blocks, num_heads):
+    """(block, batch, head) of a work tile: head by head, in each the last blocks first."""
+    head = work // num_blocks
+    return num_blocks - 1 - work % num_blocks, head // num_heads, head % num_heads
 
 
 @gluon.jit
@@ -41,37 +57,71 @@ def key_tiles(
 
 
 @gluon.jit
-def fill(ring, n, desc, batch, head, first, STAGES: gl.constexpr):
+def my_key_tiles(
+    block, num_queries, num_keys, shift, BLOCK_K: gl.constexpr, CAUSAL: gl.constexpr, NEGATE: gl.constexpr,
+    CONSUMERS: gl.constexpr, WHICH: gl.constexpr,
+):  # fmt: skip
+    """(full, mine, end): `key_tiles` of the consumer's own rows, and the end of the whole block's.
+
+    Orders in which the consumers wait for each other go to `end`, others may leave out what is behind `mine`.
+    """
+    unused, end = key_tiles(block, num_queries, num_keys, shift, CONSUMERS * ROWS, BLOCK_K, CAUSAL)
+    own = CONSUMERS * block + WHICH
+    full, mine = key_tiles(own, num_queries, num_keys, shift, ROWS, BLOCK_K, CAUSAL)
+    if NEGATE:  # only under a mask are scores scaled before their maximum is taken
+        full = 0
+    if own * ROWS >= num_queries:  # no rows here: the head ends before
+        mine = 0
+    return full, mine, end
+
+
+@gluon.jit
+def make_ring(desc, BLOCK: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, READERS: gl.constexpr):
+    """A ring of tiles [BLOCK, BLOCK_D] in shared memory that READERS consumers read."""
+    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
+    tiles = gl.allocate_shared_memory(desc.dtype, [STAGES, 1, 1, BLOCK, BLOCK_D], desc.layout)
+    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(filled.index(stage), count=1)
+        mbarrier.init(emptied.index(stage), count=READERS)
+    return tiles, filled, emptied
+
+
+@gluon.jit
+def fill(ring, n, desc, batch, head, first):
     """Producer: start the copy of tile number n into its stage of the ring."""
     tiles, filled, emptied = ring
+    STAGES: gl.constexpr = tiles.shape[0]
     stage = n % STAGES
-    # waits for: both consumers, that they have read tile n - STAGES, which lay here (at first: nobody)
+    # waits for: all consumers, that they have read tile n - STAGES, which lay here (at first: nobody)
     mbarrier.wait(emptied.index(stage), (n // STAGES & 1) ^ 1)
     mbarrier.expect(filled.index(stage), desc.block_type.nbytes)
     tma_load(desc, [batch, head, first, 0], filled.index(stage), tiles.index(stage))
 
 
 @gluon.jit
-def take(ring, n, STAGES: gl.constexpr):
+def take(ring, n):
     """Consumer: tile number n of the ring [rows, BLOCK_D], as soon as it is there."""
     tiles, filled, emptied = ring
+    STAGES: gl.constexpr = tiles.shape[0]
     # waits for: the producer's copy
     mbarrier.wait(filled.index(n % STAGES), n // STAGES & 1)
-    return tile_of(ring, n, STAGES)
+    return tile_of(ring, n)
 
 
 @gluon.jit
-def tile_of(ring, n, STAGES: gl.constexpr):
+def tile_of(ring, n):
     """Tile number n of the ring [rows, BLOCK_D], which is there."""
     tiles, filled, emptied = ring
-    return tiles.index(n % STAGES).reshape([tiles.shape[3], tiles.shape[4]])
+    return tiles.index(n % tiles.shape[0]).reshape([tiles.shape[3], tiles.shape[4]])
 
 
 @gluon.jit
-def release(ring, n, STAGES: gl.constexpr):
+def release(ring, n):
     """Consumer: tile number n is read (no wgmma on it is in flight), its stage may be overwritten."""
     tiles, filled, emptied = ring
-    mbarrier.arrive(emptied.index(n % STAGES), count=1)
+    mbarrier.arrive(emptied.index(n % tiles.shape[0]), count=1)
 
 
 @gluon.jit
