@@ -47,13 +47,15 @@ from flashlab.kernels.hopper_parts import (
 
 @gluon.jit
 def produce(
-    descs, q_place, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift, plan_ptr,
-    BLOCK_K: gl.constexpr, CAUSAL: gl.constexpr, CONSUMERS: gl.constexpr, PERSISTENT: gl.constexpr,
-):  # fmt: skip
+    descs, q_place, k_ring, v_ring, sizes, group, plan_ptr, CAUSAL: gl.constexpr, PERSISTENT: gl.constexpr
+):
     """The producer: starts the copies of Q, K and V, in the order in which the consumers ask for them."""
     q_desc, k_desc, v_desc = descs
     q_tiles, q_filled, q_emptied = q_place
+    num_heads, num_queries, num_keys, shift, qk_scale = sizes
+    CONSUMERS: gl.constexpr = q_tiles.shape[0]
     BLOCK_Q: gl.constexpr = CONSUMERS * ROWS
+    BLOCK_K: gl.constexpr = k_desc.block_shape[2]
     n = 0  # key tiles brought so far
     round = 0  # query blocks brought so far
     first, last = my_share(plan_ptr, PERSISTENT)
@@ -80,18 +82,21 @@ def produce(
 
 @gluon.jit
 def consume(
-    o_desc, lse_ptr, places, sizes, plan_ptr,
-    BLOCK_K: gl.constexpr, BLOCK_D: gl.constexpr, CAUSAL: gl.constexpr, EDGE: gl.constexpr,
-    NEGATE: gl.constexpr, ORDER: gl.constexpr, CONSUMERS: gl.constexpr, PERSISTENT: gl.constexpr,
-    WHICH: gl.constexpr,
+    output, places, sizes, plan_ptr,
+    CAUSAL: gl.constexpr, EDGE: gl.constexpr, NEGATE: gl.constexpr, PERSISTENT: gl.constexpr,
+    ORDER: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
     """Consumer WHICH: o and lse of its 64 rows of each query block."""
+    o_desc, lse_ptr, o_tiles = output
+    q_place, k_ring, v_ring, turn = places
+    q_tiles, q_filled, q_emptied = q_place
+    num_heads, num_queries, num_keys, shift, qk_scale = sizes
+    CONSUMERS: gl.constexpr = q_tiles.shape[0]
+    BLOCK_Q: gl.constexpr = CONSUMERS * ROWS
+    BLOCK_K: gl.constexpr = k_ring[0].shape[3]
+    BLOCK_D: gl.constexpr = q_tiles.shape[4]
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
     OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
-    o_tiles, q_place, k_ring, v_ring, turn = places
-    num_heads, num_queries, num_keys, shift, qk_scale = sizes
-    q_tiles, q_filled, q_emptied = q_place
-    BLOCK_Q: gl.constexpr = CONSUMERS * ROWS
     n = 0  # key tiles met so far
     round = 0  # query blocks done so far
     first, last = my_share(plan_ptr, PERSISTENT)
@@ -152,22 +157,16 @@ def forward_kernel(
         mbarrier.init(turn.index(which), count=1)
     fence_async_shared()
     mbarrier.arrive(turn.index(0), count=1)  # the first turn is consumer 0's
-    descs, q_place = (q_desc, k_desc, v_desc), (q_tiles, q_filled, q_emptied)
-    places, sizes = (
-        (o_tiles, q_place, k_ring, v_ring, turn),
-        (num_heads, num_queries, num_keys, shift, qk_scale),
-    )
-    # behind the functions and what they are given: the consumers' warps and their threads' registers (the
-    # producer keeps 24)
+    descs, sizes = (q_desc, k_desc, v_desc), (num_heads, num_queries, num_keys, shift, qk_scale)
+    q_place, output = (q_tiles, q_filled, q_emptied), (o_desc, lse_ptr, o_tiles)
+    places = (q_place, k_ring, v_ring, turn)
+    # after the functions and what they are given: the consumers' warps, and the registers of their threads
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (produce, (descs, q_place, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift,
-                           plan_ptr, BLOCK_K, CAUSAL, CONSUMERS, PERSISTENT)),
-                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
-                           ORDER, CONSUMERS, PERSISTENT, 0)),
-                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
-                           ORDER, CONSUMERS, PERSISTENT, 1)),
+                (produce, (descs, q_place, k_ring, v_ring, sizes, group, plan_ptr, CAUSAL, PERSISTENT)),
+                (consume, (output, places, sizes, plan_ptr, CAUSAL, EDGE, NEGATE, PERSISTENT, ORDER, 0)),
+                (consume, (output, places, sizes, plan_ptr, CAUSAL, EDGE, NEGATE, PERSISTENT, ORDER, 1)),
             ],
             [4, 4],
             [240, 240],
@@ -175,14 +174,10 @@ def forward_kernel(
     else:
         gl.warp_specialize(
             [
-                (produce, (descs, q_place, k_ring, v_ring, num_heads, group, num_queries, num_keys, shift,
-                           plan_ptr, BLOCK_K, CAUSAL, CONSUMERS, PERSISTENT)),
-                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
-                           ORDER, CONSUMERS, PERSISTENT, 0)),
-                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
-                           ORDER, CONSUMERS, PERSISTENT, 1)),
-                (consume, (o_desc, lse_ptr, places, sizes, plan_ptr, BLOCK_K, BLOCK_D, CAUSAL, EDGE, NEGATE,
-                           ORDER, CONSUMERS, PERSISTENT, 2)),
+                (produce, (descs, q_place, k_ring, v_ring, sizes, group, plan_ptr, CAUSAL, PERSISTENT)),
+                (consume, (output, places, sizes, plan_ptr, CAUSAL, EDGE, NEGATE, PERSISTENT, ORDER, 0)),
+                (consume, (output, places, sizes, plan_ptr, CAUSAL, EDGE, NEGATE, PERSISTENT, ORDER, 1)),
+                (consume, (output, places, sizes, plan_ptr, CAUSAL, EDGE, NEGATE, PERSISTENT, ORDER, 2)),
             ],
             [4, 4, 4],
             [160, 160, 160],
