@@ -31,10 +31,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from flashlab.kernels.gluon_names import tma_store
 from flashlab.kernels.hopper_backward_parts import (
     fill_own,
+    in_log2,
+    load_rows,
     make_own,
     minus,
     own_tiles,
-    row_numbers,
     start_dp,
     take_own,
 )
@@ -86,15 +87,15 @@ def produce_queries(
 
 @gluon.jit
 def add_query_tile(
-    dk, dv, own, which, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, first, num_queries, qk_scale,
-    BLOCK_Q: gl.constexpr, CAUSAL: gl.constexpr,
+    dk, dv, lse, delta, own, which, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, first, num_queries,
+    qk_scale, BLOCK_Q: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
-    """What query tile n adds to dk and dv of a consumer's keys. CAUSAL: some rows do not see some keys."""
+    """What query tile n adds to dk and dv of a consumer's keys. CAUSAL: some rows do not see some keys.
+
+    lse and delta [BLOCK_Q] are the tile's; those of the next tile are loaded meanwhile and returned.
+    """
     COLUMNS: gl.constexpr = gl.SliceLayout(0, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16]))
-    # one number a thread, until every thread needs 16 of them: that is what convert_layout makes
-    rows = first + gl.arange(0, BLOCK_Q, gl.BlockedLayout([1], [32], [4], [0]))
-    lse, delta = row_numbers(lse_ptr, delta_ptr, rows, num_queries)
-    dp = minus(gl.convert_layout(delta, COLUMNS)[None, :], BLOCK_Q)
+    next_lse, next_delta = load_rows(lse_ptr, delta_ptr, first + BLOCK_Q, num_queries, BLOCK_Q)
     # n >= 0, so that n >> 31 is 0. The compiler does not know: it makes the 16 descriptors of K and V that
     # wgmma wants anew for each tile, instead of keeping them in registers that dK and dV need.
     k, v = own_tiles(own, which + (n >> 31))
@@ -104,11 +105,13 @@ def add_query_tile(
     scores = start_scores(k, q, BLOCK_Q)
     do = take(do_ring, n)
     # FA2 Alg. 2, line 13: dP = dO_i V_j^T, less D_i
-    dp = start_dp(v, do, dp)
+    dp = start_dp(v, do, minus(gl.convert_layout(delta, COLUMNS)[None, :], BLOCK_Q))
     # FA2 Alg. 2, line 11: P = exp(S - L_i)
     scores = warpgroup_mma_wait(1, deps=(scores,))
-    p = gl.exp2(scores * qk_scale - gl.convert_layout(lse, COLUMNS)[None, :])
+    p = gl.exp2(scores * qk_scale - in_log2(gl.convert_layout(lse, COLUMNS))[None, :])
     if CAUSAL:
+        # one number a thread, until every thread needs 16 of them: that is what convert_layout makes
+        rows = first + gl.arange(0, BLOCK_Q, gl.BlockedLayout([1], [32], [4], [0]))
         seen = keys[:, None] <= gl.convert_layout(rows, COLUMNS)[None, :]
         p = gl.where(seen, p, 0.0)
     # FA2 Alg. 2, line 12: dV_j += P^T dO_i
@@ -122,7 +125,7 @@ def add_query_tile(
     release(do_ring, n)
     dk = warpgroup_mma_wait(0, deps=(dk,))
     release(q_ring, n)
-    return dk, dv
+    return dk, dv, next_lse, next_delta
 
 
 @gluon.jit
@@ -148,16 +151,17 @@ def consume_queries(
     delta_ptr += before
     n = 0  # query tiles met so far
     for _ in range(0, group):
+        lse, delta = load_rows(lse_ptr, delta_ptr, start * BLOCK_Q, num_queries, BLOCK_Q)
         if CAUSAL:
             for i in range(start, full):
-                dk, dv = add_query_tile(
-                    dk, dv, own, WHICH, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, i * BLOCK_Q,
+                dk, dv, lse, delta = add_query_tile(
+                    dk, dv, lse, delta, own, WHICH, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, i * BLOCK_Q,
                     num_queries, qk_scale, BLOCK_Q, True,
                 )  # fmt: skip
                 n += 1
         for i in range(full, end):
-            dk, dv = add_query_tile(
-                dk, dv, own, WHICH, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, i * BLOCK_Q,
+            dk, dv, lse, delta = add_query_tile(
+                dk, dv, lse, delta, own, WHICH, keys, q_ring, do_ring, n, lse_ptr, delta_ptr, i * BLOCK_Q,
                 num_queries, qk_scale, BLOCK_Q, False,
             )  # fmt: skip
             n += 1
