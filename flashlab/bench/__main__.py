@@ -175,7 +175,11 @@ def plan_hopper(args):
     from flashlab.bench import hopper, kernels
 
     lengths = args.lengths or (kernels.QUICK_LENGTHS if args.quick else kernels.LENGTHS)
-    grid = kernels.cases(args.dtypes or ["bfloat16", "float16"], args.dims or [128, 64], lengths, masks(args))
+    grid = [
+        *kernels.cases(args.dtypes or ["bfloat16", "float16"], args.dims or [128, 64], lengths, masks(args))
+    ]
+    if not args.dims:  # there is one kernel for D 256, whatever the step: a few of its cases will do
+        grid += kernels.cases(args.dtypes or ["bfloat16"], [256], lengths[1::2], masks(args))
     return dict(rows=lambda say: hopper.run(grid, args.peers, say))
 
 

@@ -5,8 +5,8 @@
 2. "right": every step on shapes with ragged ends, masks and shared heads against the formula in float32, and
    fifty runs of step 5 that must be equal bit for bit; again in processes, for larger grids may hang, too.
 3. "forward": the grid of the suite `kernels`, the steps beside fa2, SDPA and flash-attn-4 where installed.
-4. "backward": the grid again, fa3's own backward beside fa2's. Its first runs, in a process of their own that
-   is killed after a minute, must agree with fa2's.
+4. "backward": the grid again, fa3's own backward beside fa2's and cuDNN's. Its first runs, in a process of
+   their own that is killed after a minute, must agree with fa2's.
 
 `python -m flashlab.bench.hopper STEP D` is one process of the first part, with `right` after D of the second;
 `backward` in the place of STEP is one of the fourth.
@@ -24,6 +24,7 @@ PATIENCE = 60  # seconds for the first run of a step, compilation included
 PATIENCE_RIGHT = 150  # and for part 2, six compilations
 PROCESSES = 5  # at a time
 PEERS = ("sdpa-cudnn", "sdpa-flash", "fa2", "flash-attn-4")
+BACKWARDS = ("fa3, own backward", "fa3, fa2's backward", "sdpa-cudnn")
 MASKS = (None, "top-left", "bottom-right")
 # (B, Hq, Hkv, Nq, Nk); the head dim comes from DIMS
 FIRST = [(1, 2, 1, 200, 300)]
@@ -34,7 +35,7 @@ SHAPES = [
     (3, 4, 4, 511, 513),
     (1, 64, 8, 2048, 2048),
 ]
-LADDER = (4096,)  # lengths at which every step is timed; elsewhere steps 3 to 5
+LADDER = (4096,)  # lengths at which every step is timed; elsewhere step 5
 
 
 def run(cases, peers=None, say=print, *, patience=None, command=None):
@@ -175,7 +176,7 @@ def timed(cases, peers, sound):
     device, gpu = Cuda(), kernels.this_gpu("cuda")
     others = [name for name in peers or PEERS if name in installed()]
     for case in cases:
-        steps = [s for s in STEPS if (s, case["D"]) in sound and (s >= 3 or case["N"] in LADDER)]
+        steps = [s for s in STEPS if (s, case["D"]) in sound and (s == 5 or case["N"] in LADDER)]
         for name in [*(f"fa3 step {s}" for s in steps), *others]:
             row = dict(case, part="forward", direction="forward", peer=name)
             try:
@@ -213,15 +214,16 @@ def timed_backward(cases):
     from flashlab.bench import kernels
     from flashlab.bench.floors import floors
     from flashlab.bench.memory import peak_on_gpu
+    from flashlab.bench.peers import make
     from flashlab.bench.timing import Cuda
 
     device, gpu = Cuda(), kernels.this_gpu("cuda")
-    for case, own in itertools.product(cases, (True, False)):
-        name = "fa3, own backward" if own else "fa3, fa2's backward"
+    for case, name in itertools.product(cases, BACKWARDS):
         row = dict(case, part="backward", direction="backward", peer=name)
         try:
-            with own_backward(own):
-                row |= kernels.measure(attend_fa3, case, "backward", name, "cuda", device, peak_on_gpu)
+            attend = attend_fa3 if name.startswith("fa3") else make(name)
+            with own_backward(name == BACKWARDS[0]):
+                row |= kernels.measure(attend, case, "backward", name, "cuda", device, peak_on_gpu)
             row |= floors(case, "backward", row["ms"], gpu)
         except Exception as problem:
             row["error"] = kernels.reason(problem)
