@@ -69,10 +69,9 @@ def _fa3(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Te
     return kernels.forward(q, k, v, causal=causal or None, scale=scale)
 
 
-# Whether fa3's backward is `hopper_backward`'s, and not fa2's. False as long as that has not run on a GPU:
-# before, on an H100 or H200, `python -m flashlab.bench hopper` must find it right (rows "first"), and at
-# least as fast as fa2's backward in every cell (rows "backward").
-FA3_BACKWARD = False
+# Whether fa3 goes backward with `hopper_backward` (up to D 128) and not with fa2's kernels. Measured beside
+# those: bench/recorded/h200_hopper.json, rows "backward".
+FA3_BACKWARD = True
 
 
 def _fa3_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p):

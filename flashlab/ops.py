@@ -24,10 +24,10 @@ What each backend of `attention` does, and the two calls that take none (fa2's k
 A "no" raises (NotImplementedError, ValueError, TypeError or, for gradients and Triton, RuntimeError). "-" is
 up to PyTorch. attention_varlen has a length for each sequence anyway, decode_attention has cache_lengths; its
 tokens are the last ones, so its mask is always "bottom-right". fa3 is for Hopper GPUs (sm_90) and 16-bit
-tensors with D a multiple of 8 that TMA can move; its gradients are fa2's. It is simulated and compiled, but
-has never run on a GPU, and so "auto" does not take it yet (AUTO_TAKES_FA3). "auto" takes fa2 for CUDA
-tensors of sm_80 and later with D up to 256; everywhere else sdpa, or naive for what sdpa lacks. Only a
-backend that is named is interpreted: fa1 and fa2 on CPU tensors.
+tensors with D a multiple of 8 that TMA can move; up to D 128 it has a backward of its own, beyond that
+fa2's. "auto" takes fa3 where it supports the call (unless AUTO_TAKES_FA3 is False), else fa2 for CUDA tensors
+of sm_80 and later with D up to 256; everywhere else sdpa, or naive for what sdpa lacks. Only a backend that
+is named is interpreted: fa1 and fa2 on CPU tensors.
 
 A backend is a function (q, k, v, call) -> (o, lse), where lse may be None if the call does not ask for it.
 """
@@ -54,10 +54,7 @@ from flashlab.philox import dropout_mask
 BACKENDS = ("auto", "fa1", "fa2", "fa3", "sdpa", "naive")
 MAX_HEAD_DIM = 256  # of the kernels
 
-# Whether "auto" takes fa3 where it supports the call. False as long as fa3 has not run on a GPU: before, on
-# an H100 or H200, `python -m flashlab.bench hopper` must find every variant right, and fa3 (step 5) at least
-# as fast as fa2 in every cell.
-AUTO_TAKES_FA3 = False
+AUTO_TAKES_FA3 = True  # where it supports the call; measured beside fa2: bench/recorded/h200_hopper.json
 
 
 class Call(NamedTuple):
