@@ -118,7 +118,7 @@ def consume(
             q, (k_ring, v_ring, turn, q_emptied.index(WHICH)), n, tiles, (rows, num_keys, shift, qk_scale),
             (row_max, row_sum, acc), BLOCK_K, CAUSAL, EDGE, CONSUMERS, PERSISTENT, WHICH,
         )  # fmt: skip
-        o, lse = finish(row_max, row_sum, acc)
+        o, lse = finish(row_max, row_sum, acc, CAUSAL)
         tma.store_wait(0)  # waits for: the copy of the last block's o, that it has left this place
         # o leaves by TMA: rows beyond the head are left out
         o_tiles.index(WHICH).reshape([ROWS, BLOCK_D]).store(o.to(o_desc.dtype))

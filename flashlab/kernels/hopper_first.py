@@ -92,7 +92,7 @@ def forward_kernel(
                 q, (k_desc, v_desc), (k_tile, v_tile), loaded, j, batch, head // group,
                 (rows, num_keys, shift, qk_scale), row_max, row_sum, acc, BLOCK_K, BLOCK_D, CAUSAL, True,
             )  # fmt: skip
-    o, lse = finish(row_max, row_sum, acc)
+    o, lse = finish(row_max, row_sum, acc, CAUSAL)
     q.store(o.to(q.dtype))
     fence_async_shared()
     tma_store(o_desc, [batch, head, block * ROWS, 0], q_tile)

@@ -170,10 +170,10 @@ def weigh(scores, row_max, row_sum, sees, first, CAUSAL: gl.constexpr, MASKED: g
 
 
 @gluon.jit
-def finish(row_max, row_sum, acc):
+def finish(row_max, row_sum, acc, CAUSAL: gl.constexpr):
     """(o, lse) of rows that have met all their keys; 0 and -inf for rows that saw none, whatever V holds."""
-    LAYOUT: gl.constexpr = acc.type.layout
-    saw = row_sum > 0
-    o = rescale(acc, 1 / gl.where(saw, row_sum, 1.0))
-    o = gl.where(gl.convert_layout(saw, gl.SliceLayout(1, LAYOUT))[:, None], o, 0.0)
-    return o, (row_max + gl.log2(gl.where(saw, row_sum, 1.0))) * LN_2
+    if CAUSAL:  # only a mask hides all keys of a row
+        saw = row_sum > 0
+        row_sum = gl.where(saw, row_sum, 1.0)
+        acc = gl.where(gl.convert_layout(saw, gl.SliceLayout(1, acc.type.layout))[:, None], acc, 0.0)
+    return rescale(acc, 1 / row_sum), (row_max + gl.log2(row_sum)) * LN_2
