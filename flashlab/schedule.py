@@ -13,6 +13,7 @@ from typing import NamedTuple
 from flashlab import gpus
 from flashlab.errors import unknown_name
 from flashlab.flows import Tiles
+from flashlab.sharing import speeds
 from flashlab.splits import choose_splits, part_of, rows_of_tile
 
 ORDERS = ("natural", "reversed", "longest-first")
@@ -116,8 +117,8 @@ def simulate(
     heads); default: what the kernels do, reversed under a causal mask. `splits` (decode): parts of the keys,
     default: what the kernel chooses. `persistent`: as many programs as fit, each taking every G-th item.
     `programs_per_sm` (see `GPU.residents`) share an SM evenly; one by itself has `alone` of its full speed
-    (1/n: latency-bound, n programs do n times the work). `overhead`: steps that a program costs beside its
-    tiles. Raises ValueError.
+    (1/n: latency-bound, n programs do n times the work), some have what `flashlab.sharing` says. `overhead`:
+    steps that a program costs beside its tiles. Raises ValueError.
     """
     gpu = gpus.get(gpu)
     if algorithm not in ALGORITHMS:
@@ -126,10 +127,6 @@ def simulate(
         order = "natural" if problem.causal is False or algorithm != "fa2" else "reversed"
     if order not in ORDERS:
         raise unknown_name("order", order, ORDERS)
-    if not isinstance(programs_per_sm, int) or programs_per_sm < 1:
-        raise ValueError(f"expected programs_per_sm to be a whole number >= 1, got {programs_per_sm!r}")
-    if not 1 / programs_per_sm <= alone <= 1:
-        raise ValueError(f"expected alone from 1/{programs_per_sm} to 1, got {alone!r}")
     if not overhead >= 0:
         raise ValueError(f"expected overhead >= 0, got {overhead!r}")
     items = [i._replace(work=i.work + overhead) for i in work_items(problem, algorithm, gpu, order, splits)]
@@ -188,12 +185,12 @@ def _within_reason(items):
 
 def place(items, sms, per_sm=1, alone=1.0, persistent=False):
     """Run `items` (in order) on `sms` SMs with `per_sm` slots each; returns [Program, ...] by start time."""
-    queues = None
+    shared, queues = speeds(per_sm, alone), None
     if persistent:  # program g takes the items g, g + G, ...
         grid = min(sms * per_sm, len(items))
         queues = [items[g::grid] for g in range(grid)]
         items = [queue[0] for queue in queues]
-    machines = [_SM(number, per_sm, alone) for number in range(sms)]
+    machines = [_SM(number, shared) for number in range(sms)]
     done, waiting = [], iter(enumerate(items))
     for slot in range(per_sm):  # every SM gets a first program before any gets a second
         for sm in machines:
@@ -220,17 +217,16 @@ def place(items, sms, per_sm=1, alone=1.0, persistent=False):
 
 
 class _SM:
-    """One SM whose programs share its speed evenly."""
+    """One SM whose programs share its speed evenly; `speeds`: that with one program, two, ..."""
 
-    def __init__(self, number, per_sm, alone):
-        self.number, self.per_sm, self.alone = number, per_sm, alone
+    def __init__(self, number, speeds):
+        self.number, self.speeds = number, speeds
         self.now, self.running = 0.0, {}  # slot -> [steps left, item, start, number]
 
     def rate(self):
         """Tile steps per time of each program that runs now."""
         n = len(self.running)
-        more = (n - 1) / (self.per_sm - 1) if self.per_sm > 1 else 1.0
-        return (self.alone + (1 - self.alone) * more) / n
+        return self.speeds[n - 1] / n
 
     def advance(self, now):
         if self.running and now > self.now:
