@@ -9,12 +9,12 @@ which `flashlab.sharing` needs nothing else. How launches are timed and checked:
 On an H200 (December 2026) three laws for two programs of three were compared, from one calibration. They
 differ where FA1's last program is one of two on an SM. 133 heads: the queue is off by 5 %, a straight line
 between one program and three by 17 %, programs that are never in each other's way by -8 %; 264 heads: by -1,
-11 and -13 %. On FA2 all three are right to 5 %.
+11 and -13 %. For FA2 all three are right to about 5 %.
 
 What the model leaves out: a tile step of FA1 takes longer in longer heads. With one program on an SM and the
 same tokens, thus as much to keep in L2, it is 3 % longer at N 4608 and 13 % at N 18,432 than where it was
-calibrated (N 576 and 2304), so that 4 heads are predicted 12 % too quick. A program comes back to the same O, Q,
-m and l after 0.9 MB at N 2304 and after 7.2 MB at N 18,432; why that costs time the record does not say.
+calibrated (N 576 and 2304), so that 4 heads are predicted 12 % too quick. A program comes back to the same
+O, Q, m and l after 0.9 MB at N 2304 and after 7.2 MB at N 18,432; why that costs time the record does not say.
 """
 
 from typing import NamedTuple
