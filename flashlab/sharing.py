@@ -3,7 +3,7 @@
 A program uses the SM's pipes for a while, then waits: for memory, for the result that its next instruction
 needs. Waiting costs the others nothing; only those who want the pipes at the same time are in each other's
 way. With c programs, each of which needs the pipes for the time `pipe` in a tile step and waits for `wait`,
-the SM's throughput X(c), in tile steps per time, follows from what a program meets when it comes to the pipes:
+the SM's throughput X(c), in steps per time, follows from what a program meets when it gets to the pipes:
 the queue Q that there is with one program less ("mean value analysis", Reiser and Lavenberg, J. ACM 27, 1980;
 exact where the times are random and exponential).
 
