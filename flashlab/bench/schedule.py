@@ -11,9 +11,9 @@ differ where FA1's last program is one of two on an SM. 133 heads: the queue is 
 between one program and three by 17 %, programs that are never in each other's way by -8 %; 264 heads: by -1,
 11 and -13 %. For FA2 all three are right to about 5 %.
 
-What the model leaves out: a tile step of FA1 takes longer in longer heads. With one program on an SM it is 3 %
+What the model leaves out: a tile step of FA1 takes longer in longer heads. Alone on an SM it is 3 %
 longer at N 4608 and 13 % at N 18,432 than where it was calibrated (N 576 and 2304), so that 4 heads are
-predicted 12 % too quick. From N 2304 on the tokens, thus what L2 has to keep, are the same; but a program comes
+predicted 12 % too quick. From N 2304 on the tokens, so what L2 has to keep, are the same; but a program comes
 back to the same O, Q, m and l after 0.9 MB there, and after 7.2 MB at N 18,432. Why, the times do not say.
 """
 
