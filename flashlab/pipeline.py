@@ -1,13 +1,18 @@
 """Who works and who waits on one SM in steps 1 to 5 of the Hopper kernels: the simulator's log, made small.
 
-In every step one SM of an H200 works on the same 256 query rows (the last and the middle block of a head with
-1024 keys), so that the steps may be laid side by side. The times are clocks of a model, see
-`flashlab.warpgroups.timing`, and not measurements. Head dims 64 and 128 are kept in the package; others are
-simulated when asked for, which needs Triton. `python -m flashlab.pipeline` makes the kept file anew.
+In every step one SM of an H200 works on ROWS query rows and KEYS keys (under a causal mask on the last rows
+of KEYS tokens): on 6 blocks of 64 rows in step 1, on 3 of 128, or on 2 of 192 where there are three
+consumers. So the steps may be laid side by side, and their clocks compared. Each step is configured as for
+TIMED keys, where its rate is measured.
+
+The times are clocks of a model, see `flashlab.warpgroups.timing`, and not measurements. Head dims 64 and
+128 are kept in the package; others are simulated when asked for, which needs Triton. `python -m
+flashlab.pipeline` makes the kept file anew.
 """
 
 import base64
 import functools
+import itertools
 import json
 import re
 from bisect import bisect_right
@@ -15,9 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILE = Path(__file__).parent / "data" / "pipeline.json"
-STEPS, DIMS, KEYS, GPU = (1, 2, 3, 4, 5), (64, 128), 1024, "H200"
+STEPS, DIMS, GPU = (1, 2, 3, 4, 5), (64, 128), "H200"
+ROWS, KEYS = 384, 1024  # 384: the least number of rows that blocks of 64, 128 and 192 rows divide
+TIMED = 4096  # keys; every step is timed there (`flashlab.bench.hopper.LADDER`)
 UNITS = ("copy", "tensor", "exp", "fp32")
-COLUMNS = ("who", "what", "tile", "block", "start", "clocks")
+COLUMNS = ("who", "what", "tile", "block", "after", "clocks")  # after: clocks since the last one has started
 
 
 class Stretch(NamedTuple):
@@ -56,53 +63,78 @@ def key(D, causal):
 
 @functools.cache
 def kept():
-    """The kept file: `triton` and `command` that made it, and `logs`."""
+    """The kept file: `triton` and `command` that made it, ROWS, KEYS, TIMED and `logs`."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
 @functools.cache
 def packed(D, causal, step):
     """The packed log of one step, simulated here (seconds)."""
-    from flashlab.kernels.hopper_host import config_for
-
-    config = config_for(D, step)
-    found = stretches(programs(D, causal, step), config.num_stages)
+    config, rows, _ = share(D, causal, step)
+    stages = {"q": config.consumers, "k": config.num_stages, "v": config.v_stages}
+    found = stretches(programs(D, causal, step), stages)
     tables = {"who": {}, "what": {}, "tile": {}}
     columns = {name: [] for name in COLUMNS}
+    last = 0
     for e in found:
         for name, entry in (("who", e.partition), ("what", (e.unit, e.op)), ("tile", e.tile)):
             columns[name].append(tables[name].setdefault(entry, len(tables[name])))
-        for name, number in (("block", e.block), ("start", e.start), ("clocks", e.end - e.start)):
+        for name, number in (("block", e.block), ("after", e.start - last), ("clocks", e.end - e.start)):
             columns[name].append(number)
+        last = e.start
     return {
         "order": config.order or "alone",
+        "rows": rows,
         "end": max(e.end for e in found),
         **{name: [list(x) if isinstance(x, tuple) else x for x in table] for name, table in tables.items()},
         "columns": {name: _column(numbers) for name, numbers in columns.items()},
     }
 
 
-def programs(D, causal, step):
-    """The simulator's Logs of the programs in which one SM meets the 256 rows of `step`, in their order.
+def share(D, causal, step):
+    """(Config, rows of a query block, work tiles) of what one of 132 SMs does, of ROWS rows of 132 heads.
 
-    33 heads have 264 blocks of 128 rows: of 132 SMs the first one gets block 7 (the last) and block 3.
+    Work tiles are counted as `hopper_parts.my_tile` does. In step 5 they are program 0's share of the plan.
+    In the steps before, a program is one work tile, and a GPU hands the next one to the SM that is done
+    first; those of one head are taken here, so that the rows are the same.
     """
     import torch
 
-    from flashlab.kernels.hopper_host import forward
+    from flashlab.kernels import hopper_host
+
+    config, heads = hopper_host.config_for(D, step, causal, TIMED), hopper_host.H200_SMS
+    rows = hopper_host.ROWS * (config.consumers if config.order else 1)
+    if not config.persistent:
+        return config, rows, list(range(ROWS // rows))
+    shift = KEYS - ROWS if causal else None
+    shapes = (1, heads, ROWS, D), (1, 1, KEYS, D)
+    plan = hopper_host.plan(heads, rows, config.block_k, shift, *shapes, torch.device("cpu")).tolist()
+    return config, rows, plan[plan[0] : plan[1]]
+
+
+def programs(D, causal, step):
+    """The simulator's Logs of the programs that do the work tiles of `share`, in their order."""
+    import torch
+
+    from flashlab.kernels.hopper_host import H200_SMS, forward
     from flashlab.problem import Problem, make_inputs
     from flashlab.warpgroups import Costs, simulated
 
-    problem = Problem(Hq=33, Hkv=1, Nq=KEYS, D=D, causal=causal)
-    numbers = {1: (0, 1, 264, 265), 5: (0,)}.get(step, (0, 132))  # step 1 has blocks of 64 rows
+    config, _, tiles = share(D, causal, step)
+    numbers = [(n, 0, 0) for n in ([0] if config.persistent else tiles)]
+    mask = "bottom-right" if causal else None  # the rows are the last ones
+    problem = Problem(Hq=H200_SMS, Hkv=1, Nq=ROWS, Nk=KEYS, D=D, causal=mask or False)
     q, k, v = (torch.from_numpy(x).to(torch.float16) for x in make_inputs(problem))
-    with simulated("time", Costs.of(GPU), [(n, 0, 0) for n in numbers]) as simulation:
-        forward(q, k, v, causal="top-left" if causal else None, scale=problem.scale, step=step)
-    return [simulation.logs[n, 0, 0] for n in numbers]
+    with simulated("time", Costs.of(GPU), numbers) as simulation:
+        forward(q, k, v, causal=mask, scale=problem.scale, step=step, config=config)
+    return [simulation.logs[n] for n in numbers]
 
 
 def stretches(programs, stages):
-    """The Stretches of Logs, one after another; what takes less than a clock is left out."""
+    """The Stretches of Logs, one after another; what takes less than a clock is left out.
+
+    `stages`: how many tiles of each tensor ("q", "k", "v") have a place at a time.
+    """
     found, clock, done = [], 0.0, 0
     for log in programs:
         events = sorted(log, key=lambda e: e.start)
@@ -112,7 +144,8 @@ def stretches(programs, stages):
             op, tile = e.op, e.tile
             if e.unit == "wait" and op != "wgmma":
                 op, tile = _awaited(op, loaded, stages)
-            block = bisect_right(begins[e.partition], e.start + 1e-6) - 1 + op.startswith("q_filled")
+            ahead = op.startswith("q_filled") or (op.startswith("k_filled") and tile == ("k", 0))
+            block = bisect_right(begins[e.partition], e.start + 1e-6) - 1 + ahead
             block = done + min(max(block, 0), len(begins[e.partition]) - 1)
             start, end = round(clock + e.start), round(clock + e.end)
             if end > start:
@@ -129,20 +162,24 @@ def _begins(events, partition):
 
 
 def _awaited(op, loaded, stages):
-    """(barrier, tile) of a wait for "k_filled[1], phase 2": the tile that was copied there at that lap."""
+    """(barrier, tile) of a wait for "k_filled[1], phase 2": the tile that was copied there at that lap.
+
+    The simulator may call a ring's barriers "k_ring[1][stage]" (filled) and "k_ring[2][stage]" (emptied).
+    """
+    op = re.sub(r"_ring\[(\d)\]", lambda found: {"1": "_filled", "2": "_emptied"}[found[1]], op)
     name, stage, phase = re.fullmatch(r"(\w+?)(?:\[(\d+)\])?, phase (\d+)", op).groups()
     barrier, tensor = name if stage is None else f"{name}[{stage}]", name[0]
     if name == "turn":
         return barrier, None
     if name == "loaded":  # step 1: K and V together
         return barrier, ("k", int(phase))
-    number = int(phase) * (2 if tensor == "q" else stages) + int(stage or 0)
-    return barrier, loaded[tensor][number]
+    return barrier, loaded[tensor][int(phase) * stages[tensor] + int(stage or 0)]
 
 
 def unpack(log):
     """The Stretches of a packed log, by start."""
     columns = {name: _numbers(*column) for name, column in log["columns"].items()}
+    columns["after"] = itertools.accumulate(columns["after"])
     tiles = [None if tile is None else tuple(tile) for tile in log["tile"]]
     return [
         Stretch(log["who"][who], *log["what"][what], tiles[tile], block, start, start + clocks)
@@ -196,7 +233,8 @@ def main():
     import triton
 
     found = {key(D, c): [packed(D, c, step) for step in STEPS] for D in DIMS for c in (False, True)}
-    made = {"command": "python -m flashlab.pipeline", "triton": triton.__version__, "gpu": GPU, "keys": KEYS}
+    made = {"command": "python -m flashlab.pipeline", "triton": triton.__version__, "gpu": GPU}
+    made |= {"rows": ROWS, "keys": KEYS, "timed": TIMED}
     lines = [f'"{name}": [\n' + ",\n".join(map(_json, five)) + "]" for name, five in found.items()]
     text = _json(made)[:-1] + ',\n"logs": {\n' + ",\n".join(lines) + "}}\n"  # a line for each log
     FILE.write_text(text, encoding="utf-8")

@@ -3,12 +3,12 @@
 from matplotlib.patches import Patch
 
 from flashlab import pipeline
-from flashlab.figures.still import BLUE, GREEN, ORANGE, PURPLE, Still, fonts
+from flashlab.figures.still import BLUE, GREEN, ORANGE, PURPLE, SKY, Still, fonts
 from flashlab.text import lang, t
 
-COLOURS = {"consume 0": BLUE, "consume 1": ORANGE, "forward_kernel": PURPLE}
-HATCH = {"consume 1": "....", "wait": "////"}
-NAMES = {"produce": "producer", "consume 0": "consumer 0", "consume 1": "consumer 1"}
+COLOURS = {"consume 0": BLUE, "consume 1": ORANGE, "consume 2": SKY, "forward_kernel": PURPLE}
+HATCH = {"consume 1": "....", "consume 2": "---", "wait": "////"}
+NAMES = {"produce": "producer"} | {f"consume {n}": f"consumer {n}" for n in range(3)}
 NAMES |= {"forward_kernel": "warpgroup", "exp": "exponential", "tensor": "tensor cores"}
 
 
@@ -48,7 +48,7 @@ def pipeline_timeline(steps=(2, 4), D=128, causal=False, window=None):
     used = {who: None for log in shown.values() for who in log["who"] if who in COLOURS}
     keys += [Patch(fc=COLOURS[w], ec="white", hatch=HATCH.get(w), label=NAMES[w]) for w in sorted(used)]
     keys.append(Patch(fc="white", ec="0.5", hatch=HATCH["wait"], label="waits"))
-    figure.legend(handles=keys, loc="outside lower right", ncols=5, frameon=False, fontsize=9)
+    figure.legend(handles=keys, loc="outside lower right", ncols=6, frameon=False, fontsize=9)
     (step, log), (other, before) = list(shown.items())[-1], list(shown.items())[0]
     busy, other_busy = (f"{100 * pipeline.busy(x, 'tensor'):.0f} %" for x in (log, before))
     title = words("title_one" if len(shown) == 1 else "title_two", step=step, busy=busy, other=other,

@@ -1,5 +1,5 @@
 // What PipelineTimeline shows, without the page: stretches out of packed logs, shares, views, sentences.
-// A stretch is {i, who, unit, op, tile, block, start, end}; a log is {order, end, who, stretches}. Times are clocks.
+// A stretch is {i, who, unit, op, tile, block, start, end}; a log is {order, rows, end, who, stretches}, rows being those of a query block. Times are clocks.
 
 export const UNITS = ["copy", "tensor", "exp", "fp32"];
 export const put = (text, values) => text.replace(/\{(\w+)\}/g, (all, name) => values[name] ?? all);
@@ -18,11 +18,13 @@ function numbers([width, text]) {
 
 export function unpackLog(log) {
   const c = Object.fromEntries(Object.entries(log.columns).map(([name, column]) => [name, numbers(column)]));
-  const stretches = c.start.map((start, i) => {
+  let start = 0;
+  const stretches = c.after.map((after, i) => {
     const [unit, op] = log.what[c.what[i]];
+    start += after;
     return { i, who: log.who[c.who[i]], unit, op, tile: log.tile[c.tile[i]], block: c.block[i], start, end: start + c.clocks[i] };
   });
-  return { order: log.order, end: log.end, who: log.who, blocks: Math.max(...c.block) + 1, stretches };
+  return { order: log.order, rows: log.rows, end: log.end, who: log.who, blocks: Math.max(...c.block) + 1, stretches };
 }
 
 const within = (e, from, to) => Math.max(0, Math.min(e.end, to) - Math.max(e.start, from));
@@ -33,10 +35,11 @@ export function share(log, test, [from, to] = [0, log.end]) {
 }
 export const busy = (log, unit, view) => share(log, (e) => e.unit === unit, view);
 
+export const consumers = (log) => log.who.filter((who) => who.startsWith("consume")).sort();
 // The rows of a step from top to bottom: [name, the stretches in it]. Step 1 has one warpgroup, which copies for itself.
 export function lanes(log) {
   const own = (who) => (e) => e.who === who && ["wait", "exp", "fp32", "shared"].includes(e.unit);
-  const partitions = log.who.includes("produce") ? [["producer", (e) => e.unit === "copy" || own("produce")(e)], ["consumer0", own("consume 0")], ["consumer1", own("consume 1")]]
+  const partitions = log.who.includes("produce") ? [["producer", (e) => e.unit === "copy" || own("produce")(e)], ...consumers(log).map((who) => [`consumer${letter(who)}`, own(who)])]
     : [["copies", (e) => e.unit === "copy"], ["warpgroup", own("forward_kernel")]];
   return [...partitions, ...["tensor", "exp", "fp32"].map((unit) => [unit, (e) => e.unit === unit])].map(([name, test]) => [name, log.stretches.filter(test)]);
 }
@@ -72,9 +75,12 @@ export function middle(log) {
   const own = scores.filter((e) => e.who === scores[0].who);
   return [own[2].start, own.at(-2).start];
 }
-// Clocks without a product between the first two query blocks.
+// Clocks without a product at the change from the first query block to the second: from when the first warpgroup has made
+// its last product of the one until all of them have begun the other.
 export function pause(log) {
-  return products(log, 1)[0].start - Math.max(...products(log, 0).map((e) => e.end));
+  const of = (block, who) => products(log, block).filter((e) => e.who === who), whos = [...new Set(products(log, 0).map((e) => e.who))];
+  const from = Math.min(...whos.map((who) => of(0, who).at(-1).end)), to = Math.max(...whos.map((who) => of(1, who)[0].start));
+  return to - from - log.stretches.reduce((sum, e) => sum + (e.unit === "tensor" ? within(e, from, to) : 0), 0);
 }
 
 const mark = { q: "Q", k: "K", v: "V", o: "O" };
@@ -85,7 +91,7 @@ export function label(e) {
   if (e.unit === "wait") return e.op === "wgmma" ? `${e.tile[0] === "k" ? "S" : "O"}${e.tile[1]}` : e.op.startsWith("turn") ? "turn" : tileName(e.tile);
   return e.tile ? (e.unit === "copy" ? tileName(e.tile) : String(e.tile[1])) : "";
 }
-export const letter = (who) => ({ "consume 0": "0", "consume 1": "1" })[who] ?? "";
+export const letter = (who) => (who.startsWith("consume ") ? who.at(-1) : "");
 
 // One stretch in words.
 export function tell(e, step, s) {

@@ -3,14 +3,15 @@
 const LEFT = 122, RIGHT = 50, ROW = 25, GAP = 5, TOP = 16;
 const safe = (s) => String(s).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 const textWidth = (words) => [...words].reduce((sum, c) => sum + (c > "\u2e80" ? 12 : 6.7), 0);
-const kind = { "consume 0": "zero", "consume 1": "one", forward_kernel: "own" };
+const kind = { "consume 0": "zero", "consume 1": "one", "consume 2": "two", forward_kernel: "own" }, PATTERN = { wait: "w", one: "o", two: "t" };
 
 // Where the rows of a step lie: [name, stretches, y, height, share of its time in the view], and the height of all.
 export function layout(log, view) {
   let y = TOP;
+  const last = consumers(log).length ? `consumer${consumers(log).length - 1}` : "warpgroup";
   const rows = lanes(log).map(([name, stretches]) => {
     const height = name === "producer" ? ROW + 13 : ROW, row = { name, stretches, y, height };
-    y += height + GAP + (name === "consumer1" || name === "warpgroup" ? 6 : 0);
+    y += height + GAP + (name === last ? 6 : 0);
     const unit = { producer: "copy", copies: "copy" }[name] ?? name;
     row.share = UNITS.includes(unit) ? busy(log, unit, view) : null;
     return row;
@@ -35,9 +36,9 @@ export function drawStep(log, view, W, { id, s, last, first }) {
     const left = Math.max(LEFT, x(e.start)), right = Math.min(W - RIGHT, x(e.end)), w = Math.max(0.7, right - left);
     const shown = text.find((words) => words && w >= textWidth(words) + 5);
     parts.push(`<rect class="${cls}" data-lane="${lane}" data-i="${e.i}" x="${left.toFixed(1)}" y="${y}" width="${w.toFixed(1)}" height="${h}"/>`);
-    const pattern = cls.includes("wait") ? "w" : cls.includes("one") ? "o" : "";
+    const drawn = cls.split(" ").find((name) => PATTERN[name]), pattern = PATTERN[drawn];
     if (pattern && w > 2) parts.push(`<rect class="over" fill="url(#${id}${pattern})" x="${left.toFixed(1)}" y="${y}" width="${w.toFixed(1)}" height="${h}"/>`);
-    if (shown) parts.push(`<text class="in ${pattern ? "halo " + (pattern === "w" ? "wait" : "one") : ""}" x="${((left + right) / 2).toFixed(1)}" y="${y + h / 2 + 4}">${safe(shown)}</text>`);
+    if (shown) parts.push(`<text class="in ${pattern ? `halo ${drawn}` : ""}" x="${((left + right) / 2).toFixed(1)}" y="${y + h / 2 + 4}">${safe(shown)}</text>`);
   };
   for (const at of ticks(view, W)) parts.push(`<line class="grid" x1="${x(at).toFixed(1)}" x2="${x(at).toFixed(1)}" y1="${TOP}" y2="${height}"/>`);
   for (const { name, stretches, y, height: h, share } of rows) {
@@ -67,7 +68,8 @@ export function drawStep(log, view, W, { id, s, last, first }) {
     parts.push(`<text class="tick axis" x="${(LEFT + W - RIGHT) / 2}" y="${height + 30}">${safe(s.axis)}</text>`);
   }
   const hatch = `<defs><pattern id="${id}w" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><line class="hatch" x1="0" x2="0" y1="0" y2="6"/></pattern>
-    <pattern id="${id}o" width="5" height="5" patternUnits="userSpaceOnUse"><circle class="dot" cx="1.5" cy="1.5" r="0.9"/></pattern></defs>`;
+    <pattern id="${id}o" width="5" height="5" patternUnits="userSpaceOnUse"><circle class="dot" cx="1.5" cy="1.5" r="0.9"/></pattern>
+    <pattern id="${id}t" width="6" height="6" patternUnits="userSpaceOnUse"><line class="bar" x1="0" x2="6" y1="3" y2="3"/></pattern></defs>`;
   const H = height + (last ? 36 : 2);
   return `<svg width="${W}" height="${H}" viewBox="0 0 ${W} ${H}" aria-hidden="true">${hatch}${parts.join("")}<rect class="chosen" hidden/><line class="clock" y1="${TOP}" y2="${height}" x1="-9" x2="-9"/></svg>`;
 }

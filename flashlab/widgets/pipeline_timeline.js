@@ -32,7 +32,7 @@ function render({ model, el }) {
       <output class="what" aria-live="polite"></output>
       <label class="scrub"><span>${safe(s.clock)} <b></b></span><input type="range" name="clock" min="0" step="1" aria-label="${safe(s.scrub)}"></label>
       <dl class="now"></dl>
-      <p class="legend"><span><i class="copy"></i>${safe(s.key_copy)}</span><span><i class="zero"></i>${safe(s.key_zero)}</span><span><i class="one"></i>${safe(s.key_one)}</span><span class="only-own"><i class="own"></i>${safe(s.key_own)}</span><span><i class="wait"></i>${safe(s.key_waits)}</span><span><i class="idle"></i>${safe(s.key_idle)}</span><span>${safe(s.key_names)}</span></p></div>
+      <p class="legend"><span><i class="copy"></i>${safe(s.key_copy)}</span><span><i class="zero"></i>${safe(s.key_zero)}</span><span><i class="one"></i>${safe(s.key_one)}</span><span class="only-two"><i class="two"></i>${safe(s.key_two)}</span><span class="only-own"><i class="own"></i>${safe(s.key_own)}</span><span><i class="wait"></i>${safe(s.key_waits)}</span><span><i class="idle"></i>${safe(s.key_idle)}</span><span>${safe(s.key_names)}</span></p></div>
     <div class="table" hidden tabindex="0" role="region" aria-label="${safe(s.as_table)}"></div>
     <div class="foot"><button type="button" data-do="table"></button><button type="button" data-do="again">${safe(s.again)}</button><span>${safe(s.keys_help)}</span></div>
     <p class="source"></p>`;
@@ -62,6 +62,7 @@ function render({ model, el }) {
     if (s.unit[unit]) $(".told").textContent = put(s.guessed, { unit: s.unit[unit], guess: `${guess}\u00a0%`, busy: percent(share), unit_right: most.includes(unit) ? s.yes : put(s.no, { most: most.map((u) => s.unit[u]).join(s.and) }), share_right: near ? s.share_yes : "" });
     $("[data-do=table]").textContent = table ? s.as_picture : s.as_table;
     $(".source").textContent = `${s.model} ${[64, 128].includes(o.D) ? put(s.made, made) : put(s.made_here, made)}`;
+    $(".only-two").hidden = !shown().some(([, x]) => consumers(x).length > 2);
     $(".only-own").hidden = !shown().some(([step]) => step === 1);
     if (!hidden && table) drawTable();
     if (!hidden && !table) paint();
@@ -79,7 +80,7 @@ function render({ model, el }) {
   function paint() {
     W = Math.floor(picture.clientWidth);
     if (W < 200) return;
-    picture.innerHTML = shown().map(([step, x], i, all) => `<div class="step" data-step="${step}"><p class="head"><b>${safe(put(s.head, { step: put(s.step, { n: step }), what: s.short[step] }))}</b> <span>${safe(put(s.done, { clocks: count(x.end) }))}</span> <span>${safe(measuredOf(rates, step, o.D, o.causal, s))}</span></p>${drawStep(x, view, W, { id: `${id}${i}`, s, last: i === all.length - 1, first: i === 0 })}</div>`).join("");
+    picture.innerHTML = shown().map(([step, x], i, all) => `<div class="step" data-step="${step}"><p class="head"><b>${safe(put(s.head, { step: put(s.step, { n: step }), what: s.short[step] }))}</b> <span>${safe(put(s.done, { clocks: count(x.end), blocks: x.blocks, rows: x.rows }))}</span> <span>${safe(measuredOf(rates, step, o.D, o.causal, s))}</span></p>${drawStep(x, view, W, { id: `${id}${i}`, s, last: i === all.length - 1, first: i === 0 })}</div>`).join("");
     for (const button of root.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", button.dataset.view === where);
     mark();
   }
@@ -104,7 +105,7 @@ function render({ model, el }) {
   function drawTable() {
     const all = [1, 2, 3, 4, 5].map((step) => [step, log(step)]), heads = all.map(([step]) => `<th scope="col">${safe(put(s.step, { n: step }))}</th>`).join("");
     const row = (name, cell) => `<tr><th scope="row">${safe(name)}</th>${all.map(([step, x]) => `<td>${safe(cell(x, step))}</td>`).join("")}</tr>`;
-    const whole = [...UNITS.map((unit) => row(s.unit[unit], (x) => percent(busy(x, unit)))), row(s.t_inside, (x) => percent(busy(x, "tensor", middle(x)))), row(s.t_pause, (x) => count(pause(x))), row(s.t_clocks, (x) => count(x.end)), row(s.t_measured, (x, step) => measuredOf(rates, step, o.D, o.causal, { ...s, not_measured: s.not_yet }))];
+    const whole = [...UNITS.map((unit) => row(s.unit[unit], (x) => percent(busy(x, unit)))), row(s.t_inside, (x) => percent(busy(x, "tensor", middle(x)))), row(s.t_pause, (x) => count(pause(x))), row(s.t_clocks, (x) => count(x.end)), row(s.t_rows, (x) => x.rows), row(s.t_measured, (x, step) => measuredOf(rates, step, o.D, o.causal, { ...s, not_measured: s.not_yet }))];
     const name = (e) => `${e.who}|${e.op === "wgmma" ? (e.tile[0] === "k" ? "scores" : "output") : e.op.replace(/\[.*/, "")}`;
     const kinds = [...new Set(all.flatMap(([, x]) => x.stretches.filter((e) => e.unit === "wait").map(name)))].sort();
     const waits = kinds.map((k) => {

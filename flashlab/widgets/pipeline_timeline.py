@@ -50,7 +50,7 @@ class PipelineTimeline(Widget):
                     raise ValueError(f"expected {name} to be one of {list(known)}, got {given!r}")
             kept = pipeline.kept()
             logs = {**kept["logs"], pipeline.key(D, causal): pipeline.logs(D, causal)}
-            made = {name: kept[name] for name in ("triton", "command", "keys")}
+            made = {name: kept[name] for name in ("triton", "command", "rows", "keys", "timed")}
             state = dict(logs=logs, made=made, measured=pipeline.measured())
             return cls(step=step, above=above, D=D, causal=bool(causal), **state, **traits)
         except ImportError as found:
