@@ -126,3 +126,17 @@ def test_the_start_pages_predictions_hold_the_ratio_that_the_measurement_gives(s
     growth = prompts.prediction("S-p02")
     assert 1.7 < formula(1024, 64) / formula(512, 64) < formula(4096, 64) / formula(2048, 64) < 2
     assert growth["choices"][growth["answer"]]["en"] == "nearly doubles"
+
+
+def test_what_was_weighed_is_freed_with_its_graph():
+    import weakref
+
+    import torch
+
+    x, kept = torch.ones(4, requires_grad=True), {}
+    with sdpa_paths.weighing(kept):
+        p = torch.softmax(x * 2, -1)  # softmax keeps its own result for the backward pass
+    assert torch.equal(torch.autograd.grad(p[0], x)[0], torch.tensor([0.375, -0.125, -0.125, -0.125]))
+    alive = weakref.ref(p)
+    del p
+    assert alive() is None and sum(size for _, size in kept.values()) == 16

@@ -203,7 +203,7 @@ def weighing(kept):
     def weigh(tensor):
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = (tuple(tensor.shape), storage.nbytes())
-        return tensor
+        return tensor.detach()  # with its graph, a function's own result would keep itself alive for ever
 
     return torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
 
