@@ -119,7 +119,7 @@ export function titleOf(shown, s) { // shown: [[step, log], ...], the last one i
 }
 // What to look at, and what the two have to do with each other in the model, better or not.
 export function moreOf(shown, s) {
-  const [step, log] = shown.at(-1), look = put(s.look[step], { pause: count(pause(log)), order: s.order[log.order] });
+  const [step, log] = shown.at(-1), look = put(s.look[step], { pause: count(pause(log)), order: s.order[log.order] + (consumers(log).length > 2 ? s.three : "") });
   if (shown.length < 2) return look;
   const [other, before] = shown[0], ratio = before.end / log.end;
   const it = { step, other, clocks: count(log.end), other_clocks: count(before.end), times: Math.max(ratio, 1 / ratio).toFixed(2),
@@ -133,7 +133,24 @@ export function busiest(log) {
   const shares = UNITS.map((unit) => [unit, busy(log, unit)]), most = Math.max(...shares.map(([, x]) => x));
   return shares.filter(([, x]) => most - x <= 0.02).map(([unit]) => unit);
 }
+const rateOf = (rows, step, D, causal) => rows.find((r) => r.step === step && r.D === D && Boolean(r.causal) === causal);
+const origin = (row) => ({ n: count(row.N), dtype: row.dtype, gpu: row.gpu, date: row.date });
 export function measuredOf(rows, step, D, causal, s) {
-  const row = rows.find((r) => r.step === step && r.D === D && Boolean(r.causal) === causal);
-  return row ? put(s.measured, { tflops: Math.round(row.tflops), n: count(row.N), dtype: row.dtype, gpu: row.gpu, date: row.date }) : s.not_measured;
+  const row = rateOf(rows, step, D, causal);
+  return row ? put(s.measured, { tflops: Math.round(row.tflops), ...origin(row) }) : s.not_measured;
+}
+// A row of the table: [its name with where the rates come from, the rates of all steps], or full sentences where that differs.
+export function measuredRow(rows, steps, D, causal, s) {
+  const found = steps.map((step) => rateOf(rows, step, D, causal)), known = found.filter(Boolean), one = known[0];
+  if (!one) return [s.t_measured, steps.map(() => s.not_yet)];
+  if (new Set(known.map((row) => JSON.stringify(origin(row)))).size > 1) return [s.t_measured, steps.map((step) => measuredOf(rows, step, D, causal, { ...s, not_measured: s.not_yet }))];
+  return [put(s.t_rate, origin(one)), found.map((row) => (row ? String(Math.round(row.tflops)) : s.not_yet))];
+}
+// How far the model's ratio of two steps is from the measured one, where both were measured alike.
+export function comparedOf(shown, rows, D, causal, s) {
+  const [step, log] = shown.at(-1), [other, before] = shown[0], a = rateOf(rows, step, D, causal), b = rateOf(rows, other, D, causal);
+  if (shown.length < 2 || !a || !b || ["N", "dtype", "gpu"].some((name) => a[name] !== b[name])) return "";
+  const times = a.tflops / b.tflops, model = before.end / log.end, wins = (x) => (Math.abs(x - 1) < 0.015 ? 0 : Math.sign(x - 1));
+  const said = put(s.compared, { gpu: a.gpu, n: count(a.N), dtype: a.dtype, step, other, times: times.toFixed(2), model: model.toFixed(2) });
+  return [said, wins(times) * wins(model) < 0 ? s.contradicted : "", [step, other].includes(1) ? s.shared_sm : ""].filter(Boolean).join(" ");
 }

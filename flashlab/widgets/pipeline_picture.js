@@ -57,10 +57,14 @@ export function drawStep(log, view, W, { id, s, last, first }) {
     }
     if (share !== null) parts.push(`<text class="share ${name === "tensor" ? "strong" : ""}" x="${W}" y="${y + ROW / 2 + 4}">${view[0] >= log.end ? "" : percent(share)}</text>`);
   }
-  for (let b = 0; b < log.blocks; b++) {
-    const at = log.stretches.find((e) => e.unit === "tensor" && e.block === b).start;
-    if (at >= view[0] && at <= view[1]) parts.push(`<line class="begin" x1="${x(at).toFixed(1)}" x2="${x(at).toFixed(1)}" y1="4" y2="${height}"/><text class="flag" x="${(x(at) + 4).toFixed(1)}" y="12">${safe(put(s.block, { n: b + 1 }))}</text>`);
-  }
+  const begins = Array.from({ length: log.blocks }, (_, b) => x(log.stretches.find((e) => e.unit === "tensor" && e.block === b).start));
+  const edge = W - (first ? textWidth(s.in_view) + 4 : 0);
+  begins.forEach((at, b) => {
+    if (at < LEFT || at > W - RIGHT) return;
+    const room = Math.min(edge, b + 1 < begins.length ? begins[b + 1] : W) - at - 6;
+    const shown = [put(s.block, { n: b + 1 }), String(b + 1)].find((words) => textWidth(words) <= room) ?? "";
+    parts.push(`<line class="begin" x1="${at.toFixed(1)}" x2="${at.toFixed(1)}" y1="4" y2="${height}"/><text class="flag" x="${(at + 4).toFixed(1)}" y="12">${safe(shown)}</text>`);
+  });
   if (log.end > view[0] && log.end < view[1]) parts.push(`<line class="end" x1="${x(log.end).toFixed(1)}" x2="${x(log.end).toFixed(1)}" y1="${TOP}" y2="${height}"/>`);
   if (first) parts.push(`<text class="share dim" x="${W}" y="12">${safe(s.in_view)}</text>`);
   if (last) {

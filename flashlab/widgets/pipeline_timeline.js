@@ -18,7 +18,7 @@ function render({ model, el }) {
   const o = Object.fromEntries(CHOICES.map((name) => [name, model.get(name)]));
   let hidden = model.get("ask") && model.get("guess_share") < 0, table = false, where = "steady", view = [0, 1], clock = 0, chosen = null, W = 0;
   const steps = [1, 2, 3, 4, 5].map((n) => [n, put(s.step, { n })]);
-  root.innerHTML = `<output class="title" aria-live="polite"></output><p class="more"></p>
+  root.innerHTML = `<output class="title" aria-live="polite"></output><p class="more"></p><p class="compared"></p>
     <div class="choices">${choice("above", s.upper, [[0, s.nothing_above], ...steps])}${choice("step", s.lower, steps)}${choice("D", s.head_dim, dims.map((d) => [d, d]))}
       <label><input type="checkbox" name="causal"> ${safe(s.causal)}</label></div>
     <div class="ask" role="group" aria-label="${safe(s.guess_unit)}"><p></p>
@@ -48,6 +48,8 @@ function render({ model, el }) {
     const subject = log(o.step), guess = model.get("guess_share"), unit = model.get("guess_unit");
     $(".title").textContent = hidden ? put(s.ask_title, o) : titleOf(shown(), s);
     $(".more").textContent = hidden ? "" : moreOf(shown(), s);
+    $(".compared").textContent = hidden ? "" : comparedOf(shown(), rates, o.D, o.causal, s);
+    $(".compared").hidden = !$(".compared").textContent;
     picture.setAttribute("aria-label", titleOf(shown(), s));
     $(".ask").hidden = !hidden;
     $(".ask p").textContent = put(s.ask, made);
@@ -61,7 +63,7 @@ function render({ model, el }) {
     $(".told").classList.toggle("right", near && most.includes(unit));
     if (s.unit[unit]) $(".told").textContent = put(s.guessed, { unit: s.unit[unit], guess: `${guess}\u00a0%`, busy: percent(share), unit_right: most.includes(unit) ? s.yes : put(s.no, { most: most.map((u) => s.unit[u]).join(s.and) }), share_right: near ? s.share_yes : "" });
     $("[data-do=table]").textContent = table ? s.as_picture : s.as_table;
-    $(".source").textContent = `${s.model} ${[64, 128].includes(o.D) ? put(s.made, made) : put(s.made_here, made)}`;
+    $(".source").textContent = `${s.model} ${put([64, 128].includes(o.D) ? s.made : s.made_here, { ...made, timed: count(made.timed) })}`;
     $(".only-two").hidden = !shown().some(([, x]) => consumers(x).length > 2);
     $(".only-own").hidden = !shown().some(([step]) => step === 1);
     if (!hidden && table) drawTable();
@@ -105,7 +107,8 @@ function render({ model, el }) {
   function drawTable() {
     const all = [1, 2, 3, 4, 5].map((step) => [step, log(step)]), heads = all.map(([step]) => `<th scope="col">${safe(put(s.step, { n: step }))}</th>`).join("");
     const row = (name, cell) => `<tr><th scope="row">${safe(name)}</th>${all.map(([step, x]) => `<td>${safe(cell(x, step))}</td>`).join("")}</tr>`;
-    const whole = [...UNITS.map((unit) => row(s.unit[unit], (x) => percent(busy(x, unit)))), row(s.t_inside, (x) => percent(busy(x, "tensor", middle(x)))), row(s.t_pause, (x) => count(pause(x))), row(s.t_clocks, (x) => count(x.end)), row(s.t_rows, (x) => x.rows), row(s.t_measured, (x, step) => measuredOf(rates, step, o.D, o.causal, { ...s, not_measured: s.not_yet }))];
+    const [rated, rate] = measuredRow(rates, all.map(([step]) => step), o.D, o.causal, s);
+    const whole = [...UNITS.map((unit) => row(s.unit[unit], (x) => percent(busy(x, unit)))), row(s.t_inside, (x) => percent(busy(x, "tensor", middle(x)))), row(s.t_pause, (x) => count(pause(x))), row(s.t_clocks, (x) => count(x.end)), row(s.t_rows, (x) => x.rows), row(rated, (x, step) => rate[step - 1])];
     const name = (e) => `${e.who}|${e.op === "wgmma" ? (e.tile[0] === "k" ? "scores" : "output") : e.op.replace(/\[.*/, "")}`;
     const kinds = [...new Set(all.flatMap(([, x]) => x.stretches.filter((e) => e.unit === "wait").map(name)))].sort();
     const waits = kinds.map((k) => {
