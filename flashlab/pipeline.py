@@ -144,9 +144,7 @@ def stretches(programs, stages):
             op, tile = e.op, e.tile
             if e.unit == "wait" and op != "wgmma":
                 op, tile = _awaited(op, loaded, stages)
-            ahead = op.startswith("q_filled") or (op.startswith("k_filled") and tile == ("k", 0))
-            block = bisect_right(begins[e.partition], e.start + 1e-6) - 1 + ahead
-            block = done + min(max(block, 0), len(begins[e.partition]) - 1)
+            block = done + _block(e, op, tile, begins[e.partition])
             start, end = round(clock + e.start), round(clock + e.end)
             if end > start:
                 found.append(Stretch(e.partition, e.unit, op, tile, block, start, end))
@@ -159,6 +157,15 @@ def _begins(events, partition):
     first = "load" if partition == "produce" else "wgmma"
     mine = [e for e in events if e.partition == partition and e.unit != "wait"]
     return [e.start for e in mine if e.op == first and e.tile == ("k", 0)]
+
+
+def _block(e, op, tile, begins):
+    """The number of the query block that an Event serves; `begins` are its partition's."""
+    query = re.match(r"q_(filled|emptied)\[\d\], phase (\d+)", e.op)
+    if query:  # the place of Q is filled, and emptied for the next one, once in a block
+        return int(query[2]) + (query[1] == "emptied")
+    before = bisect_right(begins, e.start + 1e-6) - 1 + (op.startswith("k_filled") and tile == ("k", 0))
+    return min(max(before, 0), len(begins) - 1)
 
 
 def _awaited(op, loaded, stages):

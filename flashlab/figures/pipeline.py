@@ -6,7 +6,7 @@ from flashlab import pipeline
 from flashlab.figures.still import BLUE, GREEN, ORANGE, PURPLE, SKY, Still, fonts
 from flashlab.text import lang, t
 
-COLOURS = {"consume 0": BLUE, "consume 1": ORANGE, "consume 2": SKY, "forward_kernel": PURPLE}
+COLOURS = {"consume 0": BLUE, "consume 1": ORANGE, "consume 2": PURPLE, "forward_kernel": SKY}
 HATCH = {"consume 1": "....", "consume 2": "---", "wait": "////"}
 NAMES = {"produce": "producer"} | {f"consume {n}": f"consumer {n}" for n in range(3)}
 NAMES |= {"forward_kernel": "warpgroup", "exp": "exponential", "tensor": "tensor cores"}

@@ -67,13 +67,34 @@ def test_every_choice_changes_the_finding(open_twin):
     frame = open_twin(timeline())
     choose(frame, "above", "4")
     choose(frame, "step", "5")
-    assert title(frame) == words(5, 4) and "order of step 3" in frame.locator(".more").inner_text()
+    assert title(frame) == words(5, 4) and "order of step 4" in frame.locator(".more").inner_text()
     choose(frame, "D", "64")
     assert title(frame) == words(5, 4, D=64)
     choose(frame, "above", "0")
     frame.get_by_label("causal").check()
     assert title(frame) == f"Step 5 keeps the tensor cores busy {busy(64, 5, True)} of the time"
     assert frame.locator(".step").count() == 1
+
+
+def test_a_third_consumer_has_a_lane_a_colour_and_a_legend_of_its_own(open_twin):
+    frame = open_twin(timeline(step=5, above=4))
+    assert not frame.locator(".only-two").is_visible()
+    choose(frame, "D", "64")
+    assert frame.locator(".only-two").is_visible()
+    lanes = frame.locator(".step").last.locator("svg .lane").all_text_contents()
+    assert lanes[:4] == ["Producer, copies", "Consumer 0", "Consumer 1", "Consumer 2"]
+    fills = frame.evaluate(
+        """() => ['zero', 'one', 'two'].map((name) =>
+        getComputedStyle(document.querySelector(`.step:last-child rect.${name}`)).fill)"""
+    )
+    assert len(set(fills)) == 3
+    frame.locator(".picture").focus()
+    press, said = frame.page.keyboard.press, []
+    for _ in range(12):
+        press("ArrowDown")
+        said.append(frame.locator(".what").inner_text())
+    assert any(x.startswith("Step 5, consumer 2: ") for x in said)
+    assert "Consumer 2" not in frame.locator(".step").first.inner_text()
 
 
 def test_the_bars_are_as_wide_as_the_numbers_say(open_twin):
@@ -116,7 +137,7 @@ def test_the_clock_says_what_every_lane_does(open_twin):
     frame = open_twin(timeline())
     move(frame, "clock", 100)
     first = frame.locator(".now").inner_text().split("Step 4")[0]
-    assert "K0" in first and "waits: Q14" in first and "idle" in first
+    assert "K0" in first and "waits: Q4" in first and "idle" in first
     assert "100" in frame.locator("[name=clock]").get_attribute("aria-valuetext")
 
 
@@ -128,6 +149,37 @@ def test_what_was_not_measured_is_said_not_to_be_and_what_was_has_its_origin(ope
     upper, lower = frame.locator(".head").all_inner_texts()
     assert "not yet measured on the H200" in upper
     assert "measured: 1 TFLOP/s (N = 4,096, float16, X, 2026-12-24)" in lower
+    assert not frame.locator(".compared").is_visible()
+
+
+def test_two_measured_steps_are_compared_as_the_model_compares_them(open_twin):
+    rate = dict(D=128, causal=False, N=4096, dtype="float16", gpu="X", date="2026-12-24")
+    widget = timeline(ask=True)
+    widget.measured = [rate | dict(step=2, tflops=10.0), rate | dict(step=4, tflops=9.0)]
+    frame = open_twin(widget)
+    assert not frame.locator(".compared").is_visible()
+    frame.get_by_role("button", name="Skip").click()
+    said = frame.locator(".compared").inner_text()
+    assert "step 4 runs at 0.90× the rate of step 2" in said and "wrong" in said
+    choose(frame, "above", "3")
+    assert not frame.locator(".compared").is_visible()
+    frame.get_by_role("button", name="Show as table").click()
+    row = frame.get_by_role("row", name="measured TFLOP/s").inner_text().split("\t")
+    assert row[1:] == ["not yet", "10", "not yet", "9", "not yet"]
+
+
+def test_names_of_query_blocks_never_lie_on_each_other(open_twin):
+    for width in (420, 900):
+        frame = open_twin(timeline(step=5, above=1, D=64), viewport={"width": width, "height": 900})
+        frame.get_by_role("button", name="Everything").click()
+        ends = frame.evaluate(
+            """() => [...document.querySelectorAll('.step')].map((part) =>
+            [...part.querySelectorAll('.flag, .share.dim')].map((text) => text.getBoundingClientRect())
+            .filter((r) => r.width).sort((a, b) => a.left - b.left).map((r) => [r.left, r.right]))"""
+        )
+        assert any(ends)
+        for flags in ends:
+            assert all(a[1] <= b[0] for a, b in zip(flags, flags[1:], strict=False)), flags
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
