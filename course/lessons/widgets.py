@@ -113,7 +113,8 @@ DispatchDetective.of(Hq=8, Nq=1024, D=64)
 # FlashAttention-3 computes what FA2 computes; what it changes is when. Each row is a unit of one multiprocessor of an H200,
 # hatching is waiting. Guess first, then look at the tensor cores: step 2 leaves gaps during softmax, step 3 closes them at
 # D = 128. The turns of step 4 find nothing left to close there; choose D = 64 and they do. "Between blocks" shows what step 5
-# is for. All of it is a simulator's model of the unmodified kernels: who waits for whom, not how fast a GPU is.
+# is for; at D = 64 it also has a third consumer. All of it is a simulator's model of the unmodified kernels: who waits for
+# whom, not how fast a GPU is.
 
 # %% tags=["widget"]
 PipelineTimeline.of(step=4, above=2, D=128)
@@ -123,8 +124,8 @@ from flashlab import pipeline
 
 for D in (128, 64):
     print(D, [f"{pipeline.busy(log, 'tensor'):.0%}" for log in pipeline.logs(D)])
-# > 128 ['24%', '70%', '81%', '82%', '83%']
-# > 64 ['18%', '48%', '57%', '64%', '66%']
+# > 128 ['24%', '70%', '82%', '82%', '88%']
+# > 64 ['18%', '48%', '57%', '64%', '87%']
 
 # %% [markdown] tags=["slide"]
 # ## 8. On paper (1 min)
