@@ -162,12 +162,15 @@ def test_a_flash_attn_package_gets_its_own_layout_contiguous(monkeypatch, name, 
 
 def test_an_absent_package_is_one_sentence_each_and_is_not_tried(monkeypatch):
     monkeypatch.setattr(peers, "found", lambda module: False)
+    monkeypatch.setattr(peers, "on_hopper", lambda: False)
     sentences = peers.absent()
-    assert list(sentences) == ["flash-attn", "flash-attn-3", "flash-attn-4"]
+    assert list(sentences) == ["flash-attn", "flash-attn-3", "flash-attn-4", "fa3"]
+    assert sentences.pop("fa3") == "fa3 needs a Hopper GPU (H100, H200)."
     assert all(s.endswith(".") and s.startswith(f"{n} is not installed here") for n, s in sentences.items())
     assert not set(sentences) & {name for _, _, name in kernels.plan([SMALL])}
-    (row,), (line,) = run(["flash-attn-4"], directions=["forward"])
+    (row, fa3), (line, _) = run(["flash-attn-4", "fa3"], directions=["forward"])
     assert row["error"] == sentences["flash-attn-4"] and line.endswith(row["error"])
+    assert fa3["error"] == "fa3 needs a Hopper GPU (H100, H200)."
 
 
 def test_a_package_that_does_not_import_is_one_sentence(monkeypatch):

@@ -37,7 +37,7 @@ def all_peers():
     """Name -> function that makes the peer; making one may fail where it is not installed."""
     peers = {"fa2": lambda: flashlab("fa2")}
     peers |= {name: functools.partial(sdpa, backend) for name, backend in SDPA.items()}
-    peers |= {"flex": flex, "standard": lambda: standard, "fa1": lambda: flashlab("fa1")}
+    peers |= {"flex": flex, "standard": lambda: standard, "fa1": lambda: flashlab("fa1"), "fa3": fa3}
     return peers | {name: functools.partial(flash_attn, name) for name in FLASH_ATTN}
 
 
@@ -60,12 +60,20 @@ def installed():
 
 
 def absent():
-    """Name -> one sentence, for each peer that is not installed here."""
-    return {
+    """Name -> one sentence, for each peer that is not installed here or cannot run here."""
+    missing = {
         name: f"{name} is not installed here: {how}."
         for name, (modules, how) in FLASH_ATTN.items()
         if not any(map(found, modules))
     }
+    return missing if on_hopper() else missing | {"fa3": "fa3 needs a Hopper GPU (H100, H200)."}
+
+
+def on_hopper():
+    """Whether the current CUDA device, if there is one, is of compute capability 9."""
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
 
 
 def found(module):
@@ -111,6 +119,13 @@ def flashlab(backend):
     from flashlab import attention
 
     return lambda q, k, v, causal: attention(q, k, v, causal=causal, backend=backend)
+
+
+def fa3():
+    """flashlab's FlashAttention-3. Raises Absent where there is no Hopper GPU."""
+    if not on_hopper():
+        raise Absent(absent()["fa3"])
+    return flashlab("fa3")
 
 
 def flex():

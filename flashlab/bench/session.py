@@ -43,7 +43,7 @@ STEPS = {
     "schedule": Step("schedule", 3),
     "dispatch": Step("dispatch", 3),
     "hopper": Step("hopper", 6),  # 90 compilations, several at a time, before anything is timed
-    "kernels": Step("kernels --peers fa2 standard sdpa-flash sdpa-cudnn sdpa-efficient", 8),
+    "kernels": Step("kernels --peers fa2 fa3 standard sdpa-flash sdpa-cudnn sdpa-efficient", 8),
     "decode": Step("decode", 2),
     "memory": Step("memory", 2),
     "host": Step("host", 1),
