@@ -142,14 +142,14 @@ def test_the_next_q_comes_when_the_last_scores_of_this_one_are_made():
 
 
 def test_the_bubbles_close_from_step_to_step_or_not():
-    """What the course says about the model: 2 and 3 gain, 4 gains at D 64 only, 5 all but ends the pause."""
+    """Of the model: 2 and 3 gain, 4 gains at D 64 only, 5 leaves a quarter of the pause between blocks."""
     share = {
         (D, s): pipeline.busy(kept(D, False, s), "tensor") for D in pipeline.DIMS for s in pipeline.STEPS
     }
     for D in pipeline.DIMS:
         assert share[D, 1] < share[D, 2] - 0.2 < share[D, 3] - 0.25
         pauses = in_node(FILES, "given.map((x) => js.pause(js.unpackLog(x)))", pipeline.logs(D))
-        assert min(pauses[:4]) > 1000 and 0 <= pauses[4] < 0.2 * pauses[3]
+        assert min(pauses[:4]) > 2000 and 0 < pauses[4] < 0.25 * pauses[3]
         assert share[D, 5] > share[D, 4] + 0.05
     assert share[64, 4] > share[64, 3] + 0.05 and abs(share[128, 4] - share[128, 3]) < 0.02
 

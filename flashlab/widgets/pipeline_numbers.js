@@ -76,10 +76,10 @@ export function middle(log) {
   return [own[2].start, own.at(-2).start];
 }
 // Clocks without a product at the change from the first query block to the second: from when the first warpgroup has made
-// its last product of the one until all of them have begun the other.
+// its last product of the one until all of them add to the output of the other.
 export function pause(log) {
   const of = (block, who) => products(log, block).filter((e) => e.who === who), whos = [...new Set(products(log, 0).map((e) => e.who))];
-  const from = Math.min(...whos.map((who) => of(0, who).at(-1).end)), to = Math.max(...whos.map((who) => of(1, who)[0].start));
+  const from = Math.min(...whos.map((who) => of(0, who).at(-1).end)), to = Math.max(...whos.map((who) => of(1, who).find((e) => e.tile[0] === "v").start));
   return to - from - log.stretches.reduce((sum, e) => sum + (e.unit === "tensor" ? within(e, from, to) : 0), 0);
 }
 
