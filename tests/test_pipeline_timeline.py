@@ -339,9 +339,9 @@ print(len(PipelineTimeline.of(step=5).logs))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "4", done.stderr
     widget = PipelineTimeline.of()
-    assert len(json.dumps(_base.twin_state(widget))) < 160_000
+    assert len(json.dumps(_base.twin_state(widget))) < 170_000
     page = _base.twin_html(widget)
-    assert len(page) < 230_000 and "https://" not in page
+    assert len(page) < 240_000 and "https://" not in page
 
 
 def test_the_still_says_the_same_and_that_it_is_a_model():
