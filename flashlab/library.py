@@ -62,22 +62,28 @@ def _fa2_dq(
 
 
 def _fa3(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Tensor, Tensor]:
-    """o [B, Hq, Nq, D] and lse [B, Hq, Nq] fp32 by FlashAttention-3; its backward is FlashAttention-2's."""
+    """o [B, Hq, Nq, D] and lse [B, Hq, Nq] fp32 by FlashAttention-3."""
     require_triton()
     from flashlab.kernels import hopper_host as kernels
 
     return kernels.forward(q, k, v, causal=causal or None, scale=scale)
 
 
-# Whether fa3 goes backward with `hopper_backward` (up to D 128) and not with fa2's kernels. Measured beside
-# those: bench/recorded/h200_hopper.json, rows "backward".
-FA3_BACKWARD = True
+# From this many queries on, fa3 goes backward with `hopper_backward` (up to D 128); below, fa2's kernels are
+# mostly faster: bench/recorded/h200_hopper.json, rows "backward".
+FA3_BACKWARD_FROM = 1024
+
+
+def _takes_fa2s_backward(q, k, v):
+    from flashlab.kernels.hopper_backward_host import lacks_backward
+
+    return q.shape[2] < FA3_BACKWARD_FROM or lacks_backward(q, k, v) is not None
 
 
 def _fa3_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p):
     from flashlab.kernels import hopper_backward_host as kernels
 
-    if kernels.lacks_backward(q, k, v):
+    if _takes_fa2s_backward(q, k, v):
         return _fa2_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p)
     return kernels.backward_kv(q, k, v, do, lse, delta, causal=causal or None, scale=scale)
 
@@ -85,7 +91,7 @@ def _fa3_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout
 def _fa3_dq(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p):
     from flashlab.kernels import hopper_backward_host as kernels
 
-    if kernels.lacks_backward(q, k, v):
+    if _takes_fa2s_backward(q, k, v):
         return _fa2_dq(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p)
     return kernels.backward_q(q, k, v, do, lse, delta, causal=causal or None, scale=scale)
 
@@ -198,8 +204,7 @@ def _keep_fa3(ctx, inputs, output):
 
 
 def _gradients_fa3(ctx, do, dlse):
-    passes = (_fa3_dq, _fa3_dkdv) if FA3_BACKWARD else None
-    return *_gradients(ctx, do, dlse, passes)[:3], None, None
+    return *_gradients(ctx, do, dlse, (_fa3_dq, _fa3_dkdv))[:3], None, None
 
 
 class EagerFA3(torch.autograd.Function):

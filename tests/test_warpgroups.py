@@ -40,13 +40,14 @@ def descriptor(x, block):
 
 def forward(
     order, B=1, Hq=1, Hkv=1, Nq=128, Nk=320, D=64, block_k=64, stages=2, causal=None, dtype=torch.float16,
-    persistent=True, scale=None,
+    persistent=True, scale=None, v_stages=None, consumers=2,
 ):  # fmt: skip
     """Launch the Hopper kernel of that order (None: step 1) on random inputs and assert that it is right."""
     torch.manual_seed(0)
     q = torch.randn(B, Hq, Nq, D).to(dtype)
     k, v = (torch.randn(B, Hkv, Nk, D).to(dtype) for _ in "kv")
-    config = hopper_host.Config(block_k, order, persistent and order is not None, stages)
+    persistent = persistent and order is not None
+    config = hopper_host.Config(block_k, order, persistent, stages, v_stages or stages, consumers=consumers)
     scale = scale or 1 / math.sqrt(D)
     o, lse = hopper_host.forward(q, k, v, causal=causal, scale=scale, config=config)
     assert_close_to_reference(dict(o=o, lse=lse), q, k, v, causal=causal or False, scale=scale)
@@ -82,6 +83,10 @@ CASES = {
     "bottom-right, negative scale": dict(Nq=130, Nk=200, causal="bottom-right", scale=-0.2),
     "one key": dict(Nq=1, Nk=1),
     "D 128, three stages": dict(D=128, block_k=128, Nk=512, stages=3),
+    "a ring of three V, ragged": dict(Nq=200, Nk=333, v_stages=3, causal="bottom-right"),
+    "three consumers, masked": dict(Nq=450, Nk=390, Hkv=1, Hq=2, consumers=3, stages=3, causal="top-left"),
+    "three consumers, two without rows": dict(Nq=193, Nk=100, consumers=3, causal="bottom-right"),
+    "not persistent": dict(Nq=200, Nk=150, persistent=False),
 }
 
 
@@ -96,7 +101,7 @@ def test_a_planted_mistake_is_found_in_every_schedule_and_named(fault, planted):
     planted(fault)
     for schedule in ("time", "first-first", "random 1"):
         with pytest.raises(warpgroups.KernelFault) as found, simulated(schedule):
-            forward(fault.order, Nq=384)
+            forward(fault.order, **dict(Nq=384) | fault.how)
         assert type(found.value).__name__ in fault.kinds.split(), f"{schedule}: {found.value!r}"
         for words in fault.says:
             assert words in str(found.value), schedule

@@ -13,7 +13,9 @@ FILES = [
 
 
 class Fault(NamedTuple):
-    """`old` in hopper<file>.py becomes `new`: a run in `order` must raise one of `kinds` that `says` this."""
+    """`old` in hopper<file>.py becomes `new`: a run in `order`, and so on as `how` says, must raise one of
+    `kinds` that `says` this.
+    """
 
     name: str
     file: str
@@ -22,8 +24,10 @@ class Fault(NamedTuple):
     kinds: str
     says: tuple
     order: str = "look_ahead"
+    how: dict = {}
 
 
+THREE = dict(consumers=3, causal="top-left", Hq=4, Nk=384)
 FAULTS = [
     Fault(
         "the consumers wait for the wrong parity", "_parts",
@@ -59,38 +63,37 @@ FAULTS = [
     ),
     Fault(
         "a stage is released before its wgmma is waited for", "_orders",
-        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n, STAGES)\n    return scores",
-        "    release(v_ring, n, STAGES)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n    return scores",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n)\n    return scores",
+        "    release(v_ring, n)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n    return scores",
         "Overwritten", ("v_tiles", "the wgmma with v tile", "v_emptied"),
     ),
     Fault(
         "a stage is never released", "_orders",
-        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n, STAGES)\n    return scores",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n)\n    return scores",
         "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    return scores",
         "Deadlock",
         ("produce", "waits for v_emptied[0], phase 0", "0 of 2 arrivals", "arrive: consume 0 or consume 1"),
     ),
     Fault(
         "one consumer alone releases a stage", "_orders",
-        "    release(k_ring, n, STAGES)\n    last = end - 1",
-        "    if WHICH == 0:\n        release(k_ring, n, STAGES)\n    last = end - 1",
+        "    release(k_ring, n)\n    last = end - 1",
+        "    if WHICH == 0:\n        release(k_ring, n)\n    last = end - 1",
         "Deadlock", ("waits for k_emptied[0], phase 0", "1 of 2 arrivals (consume 0)", "arrive: consume 1"),
     ),
     Fault(
         "a count for one consumer where two arrive", "",
-        "mbarrier.init(v_emptied.index(stage), count=2)",
-        "mbarrier.init(v_emptied.index(stage), count=1)",
+        "BLOCK_D, V_STAGES, CONSUMERS)", "BLOCK_D, V_STAGES, 1)",
         "Overwritten WrongArrivals Deadlock", ("v_emptied[0]", "count"),
     ),
     Fault(
         "a count for three where two arrive", "",
-        "mbarrier.init(k_emptied.index(stage), count=2)", "mbarrier.init(k_emptied.index(stage), count=3)",
+        "BLOCK_D, K_STAGES, CONSUMERS)", "BLOCK_D, K_STAGES, CONSUMERS + 1)",
         "Deadlock", ("k_emptied[0]", "2 of 3 arrivals", "its count is too high"),
     ),
     Fault(
         "each consumer arrives twice", "_parts",
-        "mbarrier.arrive(emptied.index(n % STAGES), count=1)",
-        "mbarrier.arrive(emptied.index(n % STAGES), count=2)",
+        "mbarrier.arrive(emptied.index(n % tiles.shape[0]), count=1)",
+        "mbarrier.arrive(emptied.index(n % tiles.shape[0]), count=2)",
         "WrongArrivals Overwritten Deadlock ReadTooEarly", ("k_",),
     ),
     Fault(
@@ -140,8 +143,8 @@ FAULTS = [
     ),
     Fault(
         "the output is stored without waiting for the last product", "_orders",
-        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n + last, STAGES)\n",
-        "    release(v_ring, n + last, STAGES)\n",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n + last)\n",
+        "    release(v_ring, n + last)\n",
         "NotWaitedFor", ("the wgmma with v tile",),
     ),
     Fault(
@@ -150,40 +153,65 @@ FAULTS = [
         "MissingFence", ("TMA store to o", "fence_async_shared is missing"),
     ),
     Fault(
-        "the place of Q is handed back while O is still read from it", "",
-        "        tma.store_wait(0)\n        mbarrier.arrive(q_emptied.index(WHICH), count=1)\n",
-        "        mbarrier.arrive(q_emptied.index(WHICH), count=1)\n        tma.store_wait(0)\n",
-        "Overwritten", ("the copy of q", "TMA store to o", "q_emptied"),
+        "the place of Q is handed back after the first scores", "_orders",
+        "pred=is_last", "pred=first == 0",
+        "Overwritten WrongArrivals ReadTooEarly", ("q_",), "one_by_one",
     ),
     Fault(
-        "the program ends while O is still read", "",
-        "        tma.store_wait(0)\n        mbarrier.arrive(q_emptied", "        mbarrier.arrive(q_emptied",
-        "NotWaitedFor Overwritten", ("TMA store to o",),
+        "the place of Q is handed back twice", "_orders",
+        "    last = end - 1", "    mbarrier.arrive(q_emptied, count=1)\n    last = end - 1",
+        "Overwritten WrongArrivals ReadTooEarly Deadlock", ("q_",),
     ),
     Fault(
-        "the place of Q is never handed back", "",
-        "        mbarrier.arrive(q_emptied.index(WHICH), count=1)\n", "",
+        "the place of Q is never handed back", "_orders",
+        "    if PERSISTENT:\n        mbarrier.arrive(q_emptied, count=1)\n    p, alpha", "    p, alpha",
         "Deadlock", ("produce", "waits for q_emptied[0], phase 0", "0 of 1 arrivals"),
     ),
     Fault(
+        "a new O is stored while the last one is still read", "",
+        "        tma.store_wait(0)  # waits for", "        # waits for",
+        "Overwritten", ("o_tiles", "TMA store to o"),
+    ),
+    Fault(
+        "the program ends while O is still read", "",
+        "        work = next_work\n    tma.store_wait(0)\n", "        work = next_work\n",
+        "NotWaitedFor", ("TMA store to o",),
+    ),
+    Fault(
+        "a consumer passes by a tile that is not there yet", "_orders",
+        "        take(k_ring, n + j)\n        release(k_ring", "        release(k_ring",
+        "WrongArrivals Overwritten ReadTooEarly Deadlock", ("k_",), "one_by_one", THREE,
+    ),
+    Fault(
+        "a consumer keeps the tiles that it passes by", "_orders",
+        "        release(v_ring, n + j)\n    return", "    return",
+        "Deadlock", ("waits for v_emptied", "of 3 arrivals"), "one_by_one", THREE,
+    ),
+    Fault(
+        "a count for two where three arrive", "",
+        "BLOCK_D, V_STAGES, CONSUMERS)", "BLOCK_D, V_STAGES, 2)",
+        "Overwritten WrongArrivals Deadlock ReadTooEarly", ("v_",), "one_by_one", THREE,
+    ),
+    Fault(
         "the turn is never passed on", "_orders",
-        "    mbarrier.arrive(turn.index(1 - WHICH), count=1)\n", "    pass\n",
+        "    mbarrier.arrive(turn.index((WHICH + 1) % CONSUMERS), count=1)\n", "    pass\n",
         "Deadlock", ("consume 1", "waits for turn[1]"), "in_turns",
     ),
     Fault(
         "nobody has the first turn", "",
-        "    mbarrier.arrive(turn.index(0), count=1)\n", "",
+        "    mbarrier.arrive(turn.index(0), count=1)  # the first turn is consumer 0's\n", "",
         "Deadlock", ("consume 0", "waits for turn[0], phase 0"), "in_turns",
     ),
     Fault(
         "both consumers pass the turn to consumer 0", "_orders",
-        "mbarrier.arrive(turn.index(1 - WHICH), count=1)", "mbarrier.arrive(turn.index(0), count=1)",
+        "mbarrier.arrive(turn.index((WHICH + 1) % CONSUMERS), count=1)",
+        "mbarrier.arrive(turn.index(0), count=1)",
         "Deadlock WrongArrivals", ("turn[",), "in_turns",
     ),
     Fault(
         "a stage is released while P V of the last tile still reads V", "_orders",
-        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n - 1, STAGES)\n",
-        "    release(v_ring, n - 1, STAGES)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n - 1)\n",
+        "    release(v_ring, n - 1)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n",
         "Overwritten", ("v_tiles", "the wgmma with v tile"), "in_turns",
     ),
     Fault(

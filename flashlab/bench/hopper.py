@@ -15,6 +15,7 @@
 import contextlib
 import itertools
 import json
+import math
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -242,11 +243,12 @@ def own_backward(own):
     """Inside, the backward of fa3 is its own, or fa2's."""
     from flashlab import library
 
-    before, library.FA3_BACKWARD = library.FA3_BACKWARD, own
+    before = library.FA3_BACKWARD_FROM
+    library.FA3_BACKWARD_FROM = 0 if own else math.inf
     try:
         yield
     finally:
-        library.FA3_BACKWARD = before
+        library.FA3_BACKWARD_FROM = before
 
 
 def agree(dim, device="cuda"):

@@ -145,8 +145,9 @@ def forward_kernel(
     o_tiles = q_tiles  # o may go where Q was, unless the next Q is to come there meanwhile
     if PERSISTENT:
         o_tiles = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS, 1, 1, ROWS, BLOCK_D], o_desc.layout)
-    k_ring = make_ring(k_desc, BLOCK_K, BLOCK_D, K_STAGES, CONSUMERS)
-    v_ring = make_ring(v_desc, BLOCK_K, BLOCK_D, V_STAGES, CONSUMERS)
+    k_tiles, k_filled, k_emptied = make_ring(k_desc, BLOCK_K, BLOCK_D, K_STAGES, CONSUMERS)
+    v_tiles, v_filled, v_emptied = make_ring(v_desc, BLOCK_K, BLOCK_D, V_STAGES, CONSUMERS)
+    k_ring, v_ring = (k_tiles, k_filled, k_emptied), (v_tiles, v_filled, v_emptied)
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     q_filled = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
     q_emptied = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)

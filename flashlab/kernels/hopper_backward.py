@@ -186,8 +186,9 @@ def dkdv_kernel(
 ):  # fmt: skip
     """dk and dv of one key block, summed over the query heads that share it."""
     own = make_own(k_desc, v_desc, BLOCK_D)
-    q_ring = make_ring(q_desc, BLOCK_Q, BLOCK_D, STAGES, 2)
-    do_ring = make_ring(do_desc, BLOCK_Q, BLOCK_D, STAGES, 2)
+    q_tiles, q_filled, q_emptied = make_ring(q_desc, BLOCK_Q, BLOCK_D, STAGES, 2)
+    do_tiles, do_filled, do_emptied = make_ring(do_desc, BLOCK_Q, BLOCK_D, STAGES, 2)
+    q_ring, do_ring = (q_tiles, q_filled, q_emptied), (do_tiles, do_filled, do_emptied)
     fence_async_shared()
     gl.warp_specialize(
         [

@@ -124,8 +124,9 @@ def dq_kernel(
 ):  # fmt: skip
     """dq of one query block: the forward's loop over key tiles once more."""
     own = make_own(q_desc, do_desc, BLOCK_D)
-    k_ring = make_ring(k_desc, BLOCK_K, BLOCK_D, STAGES, 2)
-    v_ring = make_ring(v_desc, BLOCK_K, BLOCK_D, STAGES, 2)
+    k_tiles, k_filled, k_emptied = make_ring(k_desc, BLOCK_K, BLOCK_D, STAGES, 2)
+    v_tiles, v_filled, v_emptied = make_ring(v_desc, BLOCK_K, BLOCK_D, STAGES, 2)
+    k_ring, v_ring = (k_tiles, k_filled, k_emptied), (v_tiles, v_filled, v_emptied)
     fence_async_shared()
     gl.warp_specialize(
         [
