@@ -100,7 +100,7 @@ def test_a_call_that_is_chosen_and_then_raises_says_which_error():
 
 @pytest.mark.parametrize("mask", ["bool", "float"])
 def test_what_a_row_that_sees_nothing_returns_is_computed(mask):
-    assert "returns zeros here" in explain(**SMALL, mask=mask, masked_rows=True).notes[0]
+    assert "returns zeros (torch" in explain(**SMALL, mask=mask, masked_rows=True).notes[0]
 
 
 def test_asking_changes_no_switch_and_shows_no_warning():
@@ -138,7 +138,7 @@ def test_every_key_has_a_sentence_in_both_languages_and_none_is_left_over():
     from flashlab.dispatch import rules
 
     keys = {*words.PATTERNS.values(), "silent", "other", "open_dim_cudnn"}
-    keys |= {key for checks in rules.CHECKS.values() for _, key, _ in checks}
+    keys |= {key for of in rules.CHECKS.values() for checks in of.values() for _, key, _ in checks}
     for language in ("en", "zh"):
         assert set(table("dispatch", language)["reason"]) == keys
 
@@ -178,15 +178,17 @@ def test_a_recorded_call_is_answered_from_the_record_and_another_is_not(monkeypa
     }
     row |= {
         "no": {"flash": ["Flash Attention does not support non-null attn_mask."]},
-        "kernels": ["some_kernel"],
+        "kernels": {"forward": ["some_kernel"], "backward": ["another"]},
     }
-    where = dict(gpu="a GPU", torch="9.9", cudnn=1, date="2030-01-01T00:00", command="a command")
+    where = dict(gpu="a GPU", torch="9.9", cudnn=91900, date="2030-01-01T00:00", command="a command")
     monkeypatch.setattr(answer, "index", lambda: {Call(**row["call"]): (row, where)})
     monkeypatch.setattr(answer, "has_cuda", lambda: False)
     kept = explain(device="cuda", mask="bool")
     assert (kept.basis, kept.choice) == ("recorded", "cudnn")
     assert kept.verdict("flash").keys == ("mask_flash",) and kept.verdict("efficient").can
-    assert "Recorded, not run here: a GPU, torch 9.9" in repr(kept) and "some_kernel" in repr(kept)
+    assert kept.headline() == "cudnn ran on the a GPU, torch 9.9." and "cudnn      ran" in repr(kept)
+    assert "Recorded, not run here: a GPU, torch 9.9, cuDNN 9.19.0, 2030-01-01, a command" in repr(kept)
+    assert "forward: some_kernel." in repr(kept) and "Backward: another." in repr(kept)
     other = explain(device="cuda")
     assert other.basis == "rules" and "holds no such call" in repr(other)
     ampere = explain(device="cuda", mask="bool", gpu="A100-80")

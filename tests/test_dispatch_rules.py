@@ -5,7 +5,7 @@ import torch
 
 from flashlab.dispatch import Call, explain
 from flashlab.dispatch.grid import AXES, calls, grid, more
-from flashlab.dispatch.rules import from_source, order_on
+from flashlab.dispatch.rules import VERSIONS, from_source, order_on
 
 
 def test_hopper_and_blackwell_try_cudnn_first_ampere_and_ada_flash():
@@ -56,6 +56,14 @@ def test_what_was_not_settled_stays_open_and_is_no_choice():
     assert read.choice is None and read.candidates == ("cudnn", "flash")
     assert read.verdict("cudnn").can is None and "depends on the version: cudnn or flash" in read.headline()
     assert from_source(Call(D=256), "A100-80").choice == "flash"
+
+
+def test_2_11_takes_any_dropout_and_large_heads_on_hopper_to_cudnn():
+    for fields in ({"D": 256}, {"D": 192, "requires_grad": True}, {"dropout_p": 0.1}):
+        assert from_source(Call(**fields), "H200", "2.11").choice == "cudnn"
+    assert from_source(Call(D=264), "H200", "2.11").choice == "efficient"
+    assert from_source(Call(D=256), "B200", "2.11").choice == "flash"
+    assert "as in 2.11" in from_source(Call(), "H200", "2.11").source
 
 
 def test_an_error_of_the_math_path_is_had_by_running_it():
@@ -110,12 +118,13 @@ def test_a_call_that_raises_only_when_it_runs_is_refused_and_the_others_go_on(mo
 
 
 def test_a_record_made_by_the_recorder_is_read_back_as_it_was_asked():
-    from flashlab.bench import dispatch
+    from flashlab.bench import compact, dispatch
     from flashlab.dispatch.answer import from_row
 
-    call = Call(Nq=8, D=8, Hq=2, dropout_p=0.1)
-    (row,) = dispatch.run([call], device="cpu", say=lambda line: None)
+    call, tables = Call(Nq=8, D=8, Hq=2, dropout_p=0.1), compact.new_tables()
+    (row,) = dispatch.run([call], device="cpu", tables=tables, say=lambda line: None)
     where = dict(gpu="g", torch=torch.__version__, cudnn=1, date="2030-01-01", command="c")
+    row = compact.expand(row, {"device": "cpu", "tables": tables})
     read, asked = from_row(row, where), explain(call)
     assert (read.choice, read.order, read.verdicts, read.call) == (
         asked.choice,
@@ -135,5 +144,6 @@ def test_on_a_gpu_pytorchs_answer_is_confirmed_and_the_rules_do_not_contradict_i
     asked = explain(call, device="cuda")
     assert asked.basis == "asked" and asked.choice == row["choice"]
     assert all(v.can or v.keys != ("other",) for v in asked.verdicts)
-    if torch.__version__.startswith("2.13") and torch.cuda.get_device_capability() == (9, 0):
-        assert row["choice"] in from_source(call, "H200").candidates
+    version = next((v for v in VERSIONS if torch.__version__.startswith(v)), None)
+    if version and torch.cuda.get_device_capability() == (9, 0):
+        assert row["choice"] in from_source(call, "H200", version).candidates

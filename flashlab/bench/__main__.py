@@ -215,11 +215,12 @@ def plan_schedule(args):
 
 def plan_dispatch(args):
     """Which SDPA backend PyTorch runs for a grid of calls, and why not the others."""
-    from flashlab.bench import dispatch
+    from flashlab.bench import compact, dispatch
     from flashlab.dispatch.grid import calls
 
-    which = calls(args.quick)
-    return dict(total=len(which), rows=lambda say: dispatch.run(which, say=say))
+    which, tables = calls(args.quick), compact.new_tables()
+    rows = lambda say: dispatch.run(which, tables=tables, say=say)  # noqa: E731
+    return dict(total=len(which), rows=rows, about={"device": "cuda", "tables": tables})
 
 
 SUITES = {

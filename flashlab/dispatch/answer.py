@@ -5,7 +5,7 @@ import functools
 
 from flashlab.dispatch.call import Call
 from flashlab.dispatch.explanation import BACKENDS, BASES, Explanation, Verdict
-from flashlab.dispatch.words import key_of
+from flashlab.dispatch.words import keys_of
 from flashlab.errors import unknown_name
 from flashlab.text import t
 
@@ -33,10 +33,22 @@ def answer(call, device="cpu", gpu="H200", basis=None):
     why = t(f"dispatch.{missing}", gpu=gpu)
     if basis == "recorded":
         raise LookupError(why)
-    from flashlab.dispatch.rules import from_source
+    from flashlab.dispatch.rules import VERSIONS, from_source
 
     read = from_source(call, gpu)
-    return read if basis == "rules" else dataclasses.replace(read, notes=(*read.notes, why))
+    notes = [] if basis == "rules" else [why]
+    return dataclasses.replace(read, notes=(*notes, *otherwise(read, gpu, VERSIONS[1])))
+
+
+def otherwise(found, gpu, version):
+    """A sentence, in a list, if the rules of this version of torch choose something else for that call."""
+    from flashlab.dispatch.rules import from_source
+
+    read = from_source(found.call, gpu, version)
+    wanted = read.candidates if read.choice is None else (read.choice,)
+    same = wanted == (found.candidates if found.choice is None else (found.choice,))
+    choice = t("dispatch.head.or").join(wanted)
+    return [] if same else [t("dispatch.otherwise", version=version, choice=choice)]
 
 
 def _asked(call, device):
@@ -56,9 +68,10 @@ def has_cuda():
 def index():
     """What the kept records of the suite `dispatch` say: Call -> (row, provenance)."""
     from flashlab.bench import recorded
+    from flashlab.bench.compact import expand
 
     return {
-        Call(**row["call"]): (row, kept["provenance"])
+        Call(**row["call"]): (expand(row, kept), kept["provenance"])
         for kept in recorded("dispatch")
         for row in kept["rows"]
         if "error" not in row
@@ -67,19 +80,18 @@ def index():
 
 def from_row(row, where):
     """The Explanation that a row of a record holds (see flashlab.bench.dispatch); `where`: its provenance."""
+    from flashlab.dispatch.rules import VERSIONS
+
     refusals = row["no"]
 
     def verdict(backend):
         if backend not in refusals:
             return Verdict(backend, True)
         reasons = tuple(refusals[backend])
-        return Verdict(backend, False, reasons, tuple(map(key_of, reasons)) or ("silent",))
+        return Verdict(backend, False, reasons, keys_of(backend, reasons))
 
-    notes = [t("dispatch.kernels", kernels=", ".join(row["kernels"]))] if row.get("kernels") else []
-    if row.get("masked_row"):
-        notes.append(t(f"dispatch.masked_row.{row['masked_row']}", version=where["torch"]))
-    place = [where["gpu"], f"torch {where['torch']}", f"cuDNN {where['cudnn']}", where["date"][:10]]
-    return Explanation(
+    machine = f"{where['gpu']}, torch {where['torch']}"
+    found = Explanation(
         device=row["device"],
         basis="recorded",
         choice=row["choice"],
@@ -87,6 +99,19 @@ def from_row(row, where):
         verdicts=tuple(map(verdict, BACKENDS)),
         call=Call(**row["call"]),
         refused=row.get("refused", ""),
-        notes=tuple(notes),
-        source=", ".join([*map(str, place), where["command"]]),
+        machine=machine,
+        source=", ".join(
+            [machine, f"cuDNN {readable(where['cudnn'])}", where["date"][:10], where["command"]]
+        ),
     )
+    parts = row.get("kernels", {}).items()
+    notes = [t(f"dispatch.kernels.{part}", kernels=", ".join(names)) for part, names in parts]
+    if row.get("masked_row"):
+        notes.append(t(f"dispatch.masked_row.{row['masked_row']}", where=machine))
+    notes += otherwise(found, RECORDED, VERSIONS[0]) if found.device == "cuda" else []
+    return dataclasses.replace(found, notes=tuple(notes))
+
+
+def readable(cudnn):
+    """91900, as cuDNN counts from version 9 on, is "9.19.0"."""
+    return f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}" if cudnn >= 90000 else str(cudnn)

@@ -7,7 +7,7 @@ import warnings
 
 from flashlab.dispatch.call import Call
 from flashlab.dispatch.explanation import BACKENDS, Explanation, Verdict
-from flashlab.dispatch.words import key_of
+from flashlab.dispatch.words import keys_of
 from flashlab.text import t
 
 SWITCHES = {  # of torch.backends.cuda
@@ -26,7 +26,7 @@ def ask_call(call, device="cpu"):
     q, k, v, options = call.arguments(device)
     notes = ()
     if call.masked_rows:
-        notes = (t(f"dispatch.masked_row.{masked_row(call, device)}", version=_version()),)
+        notes = (t(f"dispatch.masked_row.{masked_row(call, device)}", where=f"torch {_version()}"),)
 
     def refused(choice):
         return refusal_of(call) if choice == "math" else ""
@@ -85,7 +85,7 @@ def _ask_cpu(backend, q, k, v, options):
     reasons = tuple(r for r in said if not r.startswith(("Flash attention kernel not used", "No available")))
     if chosen == backend:
         return Verdict(backend, True)
-    return Verdict(backend, False, reasons, tuple(map(key_of, reasons)) or ("silent",))
+    return Verdict(backend, False, reasons, keys_of(backend, reasons))
 
 
 def _ask_cuda(backend, q, k, v, options):
@@ -113,7 +113,7 @@ def _ask_cuda(backend, q, k, v, options):
     reasons = below(HEADINGS[backend], said)
     if chosen is None and not said[-1].startswith("No available kernel"):
         reasons += (said[-1],)  # asking failed
-    return Verdict(backend, False, reasons, tuple(map(key_of, reasons)) or ("silent",))
+    return Verdict(backend, False, reasons, keys_of(backend, reasons))
 
 
 def below(heading, said):

@@ -40,7 +40,8 @@ class Explanation:
     """`choice`: "cudnn", "flash", "efficient", "math"; None where it depends on the version, then
     `candidates` are what is left. `order`: the order in which backends are tried. `refused`: the error that
     the call raises all the same. `basis`: "asked" (PyTorch answered here), "recorded" or "rules" (read in its
-    source, not run); `source` says where and when. `notes`: sentences about the result.
+    source, not run); `source` says where and when, `machine` for a record the GPU and the version of torch.
+    `notes`: sentences about the result.
     """
 
     device: str
@@ -54,6 +55,7 @@ class Explanation:
     refused: str = ""
     notes: tuple = ()
     source: str = ""
+    machine: str = ""
 
     def verdict(self, backend):
         """The Verdict of one backend."""
@@ -62,10 +64,11 @@ class Explanation:
     def headline(self):
         """The finding in one sentence."""
         if self.refused:
-            return t("dispatch.head.refused", choice=self.choice)
+            key = "raised" if self.basis == "recorded" else "refused"
+            return t(f"dispatch.head.{key}", choice=self.choice, machine=self.machine)
         if self.choice:
-            key = "read" if self.basis == "rules" else "runs"
-            return t(f"dispatch.head.{key}", choice=self.choice, device=self.device)
+            key = {"rules": "read", "recorded": "ran"}.get(self.basis, "runs")
+            return t(f"dispatch.head.{key}", choice=self.choice, device=self.device, machine=self.machine)
         return t("dispatch.head.depends", candidates=t("dispatch.head.or").join(self.candidates))
 
     def basis_line(self):
@@ -82,7 +85,7 @@ class Explanation:
 
     def _state(self, verdict):
         if self.choice == verdict.backend:
-            runs = "would" if self.basis == "rules" else "chosen"
+            runs = {"rules": "would", "recorded": "ran"}.get(self.basis, "chosen")
             return t(f"dispatch.state.{'raises' if self.refused else runs}")
         if verdict.can is None:
             return t("dispatch.state.depends")

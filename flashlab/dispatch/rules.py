@@ -1,11 +1,14 @@
-"""What PyTorch's source says about a CUDA call of torch 2.13: read, not run.
+"""What PyTorch's source says about a CUDA call: read, not run.
 
 The checks of `can_use_{flash,mem_efficient,cudnn}_attention` for dense tensors, in their order, under the
 names that they have in the source. A rule answers True (passes), False (says no), or None: not settled by
-what was read. Read: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of pytorch/pytorch at commit
-001f694a, a state of main after 2.13.0, less what pull request 191085 (July 2026: grouped heads for the
-memory-efficient kernel, one K/V head without the flag) added to it: the header sdp_utils_cpp.h that torch
-2.13.0 installs does not have it.
+what was read. Read: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of pytorch/pytorch.
+
+"2.13": commit 001f694a, a state of main after 2.13.0, less what pull request 191085 (July 2026: grouped heads
+for the memory-efficient kernel, one K/V head without the flag) added to it: the header sdp_utils_cpp.h that
+torch 2.13.0 installs does not have it. "2.11": the same less pull request 174245 (February 2026: dropout in
+sixteenths for cuDNN), with cuDNN's head sizes of pull request 161210. The rules of 2.11 say what an H200
+answered to each call of its record; tests/test_dispatch_recorded.py asks them all.
 """
 
 from flashlab import gpus
@@ -14,6 +17,7 @@ from flashlab.text import t
 
 FILE = "pytorch/pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
 CUDNN = (9, 15, 1)  # cuDNN is tried first from this version on; assumed, since there is no GPU to ask
+VERSIONS = ("2.13", "2.11")  # of torch, the default first
 
 
 def between(sm, low, high):
@@ -21,8 +25,13 @@ def between(sm, low, high):
 
 
 def heads_agree(call, sm):
-    """Equal numbers of heads, or with the flag a divisor."""
-    return call.Hq % call.Hkv == 0 if call.enable_gqa else call.Hq == call.Hkv
+    """Equal numbers of heads, unless grouped heads are asked for."""
+    return call.enable_gqa or call.Hq == call.Hkv
+
+
+def heads_divide(call, sm):
+    """With grouped heads, Hkv divides Hq."""
+    return not call.enable_gqa or call.Hq % call.Hkv == 0
 
 
 def half(call, sm):
@@ -30,10 +39,15 @@ def half(call, sm):
 
 
 def cudnn_dim(call, sm):
-    """Up to 128; newer builds with cuDNN after 9.22 take up to 256 on sm90 and sm10x."""
+    """2.13: up to 128; newer builds with cuDNN after 9.22 take up to 256 on sm90 and sm10x."""
     if call.D > 128:
         return None if call.D <= 256 and (sm == (9, 0) or sm[0] == 10) else False
     return True
+
+
+def cudnn_dim_2_11(call, sm):
+    """2.11 with cuDNN from 9.10 on: up to 256 on Hopper, else 128."""
+    return call.D <= (256 if sm == (9, 0) else 128)
 
 
 def trains_flash(call, sm):
@@ -56,6 +70,7 @@ FLASH = [
     ),
     ("check_dtypes_flash_attention", "dtype", half),
     ("check_batch_size_and_num_heads_dense", "heads", heads_agree),
+    ("check_batch_size_and_num_heads_dense", "divide", heads_divide),
 ]
 EFFICIENT = [
     ("check_mem_efficient_hardware_support", "hardware", lambda c, sm: between(sm, (5, 0), (12, 1))),
@@ -67,18 +82,29 @@ EFFICIENT = [
     ("check_batch_size_and_num_heads_dense", "heads_efficient", lambda c, sm: c.Hq == c.Hkv),
     ("check_tensor_dtype", "dtype", lambda c, sm: half(c, sm) or c.dtype == "float32"),
 ]
-CUDNN_CHECKS = [
-    ("check_dtypes_low_precision", "dtype", half),
-    ("check_attn_mask_shape", "learned_mask", lambda c, sm: c.mask != "learned"),
-    ("check_cudnn_hardware_support", "hardware", lambda c, sm: between(sm, (8, 0), (12, 1))),
-    ("check_cudnn_dropout", "dropout_cudnn", lambda c, sm: c.dropout * 16 % 1 == 0),
-    ("check_batch_size_and_num_heads_dense", "heads", heads_agree),
-    ("check_cudnn_tensor_shapes", "dim_cudnn", cudnn_dim),
-    ("check_cudnn_tensor_shapes", "dim_eight", lambda c, sm: c.D % 8 == 0),
-    ("check_cudnn_tensor_shapes", "one_key", lambda c, sm: c.Nk != 1),
-    ("check_cudnn_tensor_shapes", "one_query_dropout", lambda c, sm: not (c.dropout and c.Nq == 1)),
-]
-CHECKS = {"cudnn": CUDNN_CHECKS, "flash": FLASH, "efficient": EFFICIENT, "math": []}
+
+
+def cudnn_checks(version):
+    """cuDNN's, which differ between the versions."""
+    sixteenths = ("check_cudnn_dropout", "dropout_cudnn", lambda c, sm: c.dropout * 16 % 1 == 0)
+    return [
+        ("check_dtypes_low_precision", "dtype", half),
+        ("check_attn_mask_shape", "learned_mask", lambda c, sm: c.mask != "learned"),
+        ("check_cudnn_hardware_support", "hardware", lambda c, sm: between(sm, (8, 0), (12, 1))),
+        *([] if version == "2.11" else [sixteenths]),
+        ("check_batch_size_and_num_heads_dense", "heads", heads_agree),
+        ("check_batch_size_and_num_heads_dense", "divide", heads_divide),
+        ("check_cudnn_tensor_shapes", "dim_cudnn", cudnn_dim_2_11 if version == "2.11" else cudnn_dim),
+        ("check_cudnn_tensor_shapes", "dim_eight", lambda c, sm: c.D % 8 == 0),
+        ("check_cudnn_tensor_shapes", "one_key", lambda c, sm: c.Nk != 1),
+        ("check_cudnn_tensor_shapes", "one_query_dropout", lambda c, sm: not (c.dropout and c.Nq == 1)),
+    ]
+
+
+CHECKS = {  # version of torch -> backend -> its checks
+    version: {"cudnn": cudnn_checks(version), "flash": FLASH, "efficient": EFFICIENT, "math": []}
+    for version in VERSIONS
+}
 
 
 def order_on(sm, cudnn=CUDNN):
@@ -87,8 +113,8 @@ def order_on(sm, cudnn=CUDNN):
     return (*first, "flash", "efficient", "math", *(("cudnn",) if not first else ()))
 
 
-def from_source(call, gpu="H200"):
-    """The Explanation of a Call on a GPU (a name of flashlab.gpus, or a GPU) from the rules above.
+def from_source(call, gpu="H200", version=VERSIONS[0]):
+    """The Explanation of a Call on a GPU (a name of flashlab.gpus, or a GPU) from the rules of a version.
 
     The math path is the same code on every device: its error, where it has one, is had by running it.
     """
@@ -96,7 +122,7 @@ def from_source(call, gpu="H200"):
 
     card = gpus.get(gpu)
     sm = tuple(card.compute_capability)
-    verdicts = {backend: judge(backend, call, sm) for backend in CHECKS}
+    verdicts = {backend: judge(backend, call, sm, version) for backend in CHECKS[version]}
     candidates = []
     for backend in order_on(sm):
         can = verdicts[backend].can
@@ -115,15 +141,18 @@ def from_source(call, gpu="H200"):
         call=call,
         refused=refusal_of(call) if choice == "math" else "",
         source=t(
-            "dispatch.read", file=FILE, gpu=f"{card.name}, sm{sm[0]}{sm[1]}", cudnn=".".join(map(str, CUDNN))
+            f"dispatch.read.{version.replace('.', '_')}",
+            file=FILE,
+            gpu=f"{card.name}, sm{sm[0]}{sm[1]}",
+            cudnn=".".join(map(str, CUDNN)),
         ),
     )
 
 
-def judge(backend, call, sm):
+def judge(backend, call, sm, version=VERSIONS[0]):
     """The Verdict of one backend: like PyTorch, it stops at the first check that says no."""
     open_question = None
-    for check, key, rule in CHECKS[backend]:
+    for check, key, rule in CHECKS[version][backend]:
         passes = rule(call, sm)
         if passes is False:
             return Verdict(backend, False, keys=(key,), check=check)

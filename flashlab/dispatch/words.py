@@ -48,6 +48,16 @@ def key_of(reason):
     return next((key for pattern, key in PATTERNS.items() if re.match(pattern, reason)), "other")
 
 
+def keys_of(backend, reasons):
+    """The keys for all of one backend's reasons. Without a reason: "silent".
+
+    Where the numbers of heads differ, the memory-efficient kernel is told to say what the others say, though
+    no flag would change its answer.
+    """
+    keys = tuple(map(key_of, reasons)) or ("silent",)
+    return tuple("heads_efficient" if (backend, key) == ("efficient", "heads") else key for key in keys)
+
+
 def translate(key):
     """Our sentence for a key, in the chosen language."""
     return t(f"dispatch.reason.{key}")
