@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import itertools
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from kernel_cases import assert_rows_without_keys, check_forward, draw, strided
 
 import flashlab
-from flashlab import library, ops
+from flashlab import bench, library, ops
 from flashlab.kernels import hopper, hopper_host
 from flashlab.warpgroups.simulator import simulated
 
@@ -92,33 +93,70 @@ def test_a_program_that_stays_on_its_sm_does_all_blocks(programs, monkeypatch):
         check_forward(run, q, k, v, causal="bottom-right", scale=0.125, config=config)
 
 
-def tiles_in_order(num_blocks, total_heads, section):
-    """The (block, head) that `my_tile` gives to each number."""
+def planned(programs, rows, block_k, shift, q_shape, k_shape):
+    """The shares of `hopper_host.plan`: of each program a list of (block, batch * head), in its order."""
     from flashlab.warpgroups.translate import Translation
 
     tile = Translation().function(hopper.my_tile)
-    work = range(num_blocks * total_heads)
-    return [tuple(map(int, tile(w, num_blocks, total_heads, total_heads, section)[::2])) for w in work]
+    numbers = hopper_host.plan(programs, rows, block_k, shift, q_shape, k_shape, torch.device("cpu")).tolist()
+    firsts, blocks = numbers[: programs + 1], -(-q_shape[2] // rows)
+    assert firsts[0] == programs + 1 and firsts[-1] == len(numbers) - 1, "a program reads one entry ahead"
+    whole = ((int(b), int(h)) for b, _, h in (tile(w, blocks, 10**6) for w in numbers[programs + 1 : -1]))
+    whole = list(whole)
+    return [whole[a - programs - 1 : b - programs - 1] for a, b in itertools.pairwise(firsts)]
 
 
-@pytest.mark.parametrize("section", [1, 3, 8, 100])
-def test_every_tile_has_its_turn_and_the_longest_of_a_section_are_first(section):
-    order = tiles_in_order(5, 8, section)
-    assert sorted(order) == [(block, head) for block in range(5) for head in range(8)]
-    for first in range(0, 8, section):
-        heads = range(first, min(first + section, 8))
-        blocks = [block for block, head in order if head in heads]
-        assert blocks == sorted(blocks, reverse=True)
-    assert [head // section for _, head in order] == sorted(head // section for _, head in order)
+PLANS = [
+    # programs, rows, tile of keys, shift, (B, Hq, Nq, D), (B, Hkv, Nk, D)
+    (132, 128, 128, 0, (4, 16, 4096, 128), (4, 16, 4096, 128)),
+    (132, 192, 128, 0, (16, 32, 1024, 64), (16, 32, 1024, 64)),
+    (132, 128, 128, 4096, (2, 32, 1000, 128), (2, 8, 5096, 128)),
+    (132, 128, 128, -700, (8, 16, 2000, 128), (8, 16, 1300, 128)),
+    (7, 192, 128, None, (1, 4, 4000, 64), (1, 2, 500, 64)),
+    (3, 128, 64, 0, (1, 1, 300, 64), (1, 1, 300, 64)),
+]
 
 
-def test_a_section_is_as_many_heads_as_fit_in_l2_with_their_whole_groups():
-    k, config = torch.empty(1, 4, 4096, 128, dtype=torch.float16), hopper_host.config_for(128)
-    assert hopper_host.section(config, k, 1, "top-left") == 8  # 2 MiB of K and V a head
-    assert hopper_host.section(config, k, 4, "top-left") == 32
-    assert hopper_host.section(config, k, 4, None) == 1
-    assert hopper_host.section(hopper_host.config_for(128, 4), k, 4, "top-left") == 1
-    assert hopper_host.section(config, k.repeat(1, 1, 16, 1), 1, "top-left") == 1
+@pytest.mark.parametrize("case", PLANS, ids=str)
+def test_a_plan_has_every_tile_once_and_its_longest_share_is_hardly_longer_than_the_mean(case):
+    programs, rows, block_k, shift, q_shape, k_shape = case
+    shares = planned(*case)
+    blocks, heads = -(-q_shape[2] // rows), q_shape[0] * q_shape[1]
+    assert sorted(sum(shares, [])) == [(b, h) for b in range(blocks) for h in range(heads)]
+
+    def cost(block):  # tiles of keys that the block meets, and its beginning and end
+        last_row = min((block + 1) * rows, q_shape[2]) - 1
+        seen = sum(shift is None or key <= last_row + shift for key in range(k_shape[2]))
+        return max(-(-seen // block_k), 1) + hopper_host.BLOCK_COST
+
+    costs = [cost(b) for b in range(blocks)]
+    loads = [sum(costs[b] for b, _ in share) for share in shares]
+    assert max(loads) - sum(loads) / programs <= max(costs)
+    if len(sum(shares, [])) > 10 * programs and shift is not None:
+        assert max(loads) <= 1.03 * sum(loads) / programs
+
+
+def test_a_plan_goes_by_sections_of_heads_that_fit_in_l2_with_their_whole_groups(monkeypatch):
+    monkeypatch.setattr(hopper_host, "SECTION_BYTES", 3 * 4 * 300 * 64)  # K and V of three heads
+    (share,) = planned(1, 128, 64, 0, (2, 12, 300, 64), (2, 6, 300, 64))
+    sections = [head // 6 for _, head in share]  # three heads of K and V are six of Q; 12 are 4 sections
+    assert sections == sorted(sections)
+    for section in range(4):
+        mine = [block for block, head in share if head // 6 == section]
+        assert mine == sorted(mine, reverse=True), "the longest are not first"
+
+
+def test_without_a_mask_a_plan_goes_head_by_head():
+    (share,) = planned(1, 128, 64, None, (1, 3, 300, 64), (1, 3, 700, 64))
+    assert share == [(block, head) for head in range(3) for block in (2, 1, 0)]
+
+
+def test_step_5_takes_what_was_fastest_for_each_shape():
+    assert hopper_host.config_for(64)[1:] == ("one_by_one", True, 3, 3, 4, 3)
+    assert hopper_host.config_for(128, 5, "top-left", 2048).order == "look_ahead"
+    assert hopper_host.config_for(128, 5, "top-left", 2049).order == "in_turns"
+    assert hopper_host.config_for(128, 5, None, 512).order == "in_turns"
+    assert hopper_host.config_for(256) == hopper_host.config_for(256, 3)
 
 
 def test_a_descriptor_ends_where_the_head_ends_and_knows_its_base():
@@ -162,16 +200,17 @@ class OnHopper(torch.Tensor):
     device = torch.device("cuda", 0)
 
 
-def test_auto_takes_fa3_only_when_the_switch_says_so(monkeypatch):
+def test_auto_takes_fa3_where_it_supports_the_call(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(library, "is_traced", lambda x: False)
     q, k, v = (x.as_subclass(OnHopper) for x in draw((1, 1, 1, 2, 2, 64), torch.float16))
     plain = ops.Call(None, 1.0, None, 0.0, None, False)
-    assert ops.choose(q, k, plain, v) == "fa2"
-    monkeypatch.setattr(ops, "AUTO_TAKES_FA3", True)
     assert ops.choose(q, k, plain, v) == "fa3"
     assert ops.choose(q, k, plain._replace(dropout_p=0.5), v) == "fa2"
     assert ops.choose(q.float(), k.float(), plain, v.float()) == "fa2"
+    with monkeypatch.context() as off:
+        off.setattr(ops, "AUTO_TAKES_FA3", False)
+        assert ops.choose(q, k, plain, v) == "fa2"
     with pytest.raises(NotImplementedError, match="'fa3' has no key_lengths"):
         ops.run_fa3(q, k, v, plain._replace(key_lengths=torch.tensor([1])))
 
@@ -202,7 +241,19 @@ def test_the_kernel_is_short_and_every_wait_says_for_whom():
                 assert lines[i - 1].strip().startswith("# waits for: "), f"{name}, line {i + 1}"
 
 
-def test_the_docstring_tells_of_each_step_what_it_changed_and_invents_no_number():
+def test_the_docstring_tells_of_each_step_what_it_changed_and_what_was_recorded():
     table = hopper.__doc__.split("    step  what it changes")[1].split("\n\n")[0]
-    assert [line.split()[0] for line in table.splitlines()[1:] if line[4].isdigit()] == list("12345")
-    assert table.count("not yet measured on the H200") == 5
+    steps = [line for line in table.splitlines() if line[4:5].isdigit()]
+    assert [line.split()[0] for line in steps] == list("12345")
+    (record,) = bench.recorded("hopper")
+    for line in steps:
+        found = [
+            next(
+                row["tflops"]
+                for row in record["rows"]
+                if row.get("peer") == f"fa3 step {line.split()[0]}" and row["part"] == "forward"
+                and (row["D"], row["dtype"], row["N"], row["causal"]) == (dim, "bfloat16", 4096, causal)
+            )
+            for dim in (128, 64) for causal in (False, True)
+        ]  # fmt: skip
+        assert [float(x) for x in line.split()[-4:]] == [round(x) for x in found]

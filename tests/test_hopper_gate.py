@@ -43,7 +43,7 @@ def test_any_number_of_heads_mask_length_and_stride_is_the_same_machine_code():
             q = torch.empty(1, 2, n, 64, dtype=torch.float16)
             hopper_host.forward(q, q, q, causal="bottom-right", scale=0.1, config=small(3))
     kernel = calls[0][0]
-    sizes = {"num_heads", "group", "num_queries", "num_keys", "shift", "work_tiles", "section"}
+    sizes = {"num_heads", "group", "num_queries", "num_keys", "shift"}
     assert sizes == {
         kernel.params[i].name for i in range(len(kernel.params)) if kernel.params[i].do_not_specialize
     }

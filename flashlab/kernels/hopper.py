@@ -1,18 +1,25 @@
 """FlashAttention-3 (arXiv 2407.08608) in Gluon: the forward pass of a Hopper GPU, as a ladder of five steps.
 
 The algorithm is that of `fa2`. What FlashAttention-3 adds is who does what, and when: on Hopper, copies (TMA)
-and products (wgmma) run by themselves once they are started. From step 2 on a program has three warpgroups: a
-producer, which only starts copies and needs few registers, and two consumers with 64 query rows each, which
-get the registers that it gave back. They meet at barriers in shared memory.
+and products (wgmma) run by themselves once they are started. From step 2 on a program has a producer, a
+warpgroup that only starts copies and needs few registers, and two consumers (in step 5 also three) with 64
+query rows each, which get the registers that it gave back. They meet at barriers in shared memory.
 
-    step  what it changes                                                        gain
-    1     TMA brings the tiles; one warpgroup waits for each copy and product    not yet measured on the H200
-    2     a producer keeps rings of K and V tiles full; two consumers            not yet measured on the H200
-    3     each consumer looks ahead: S(j+1) is made under softmax(j)             not yet measured on the H200
-    4     ping-pong: the consumers take turns on the tensor cores; S(j+1) and    not yet measured on the H200
+    step  what it changes                                                        D 128       D 64
+                                                                                 full mask   full mask
+    1     TMA brings the tiles; one warpgroup waits for each copy and product    493  436    502  308
+    2     a producer keeps rings of K and V tiles full; two consumers            576  512    411  361
+    3     each consumer looks ahead: S(j+1) is made under softmax(j)             611  563    422  380
+    4     ping-pong: the consumers take turns on the tensor cores; S(j+1) and    643  546    416  367
           P(j) V(j) start together, and softmax(j+1) runs under the second
-    5     one program for each SM, which goes through many query blocks;         not yet measured on the H200
-          under a causal mask the longest first, within heads that fit in L2
+    5     one program for each SM goes through many query blocks, by a plan:     675  608    492  459
+          under a causal mask the longest first, within heads that fit in L2;
+          the next Q comes while this block ends; of all orders the fastest,
+          at D 64 with three consumers
+
+The numbers are TFLOP/s on an H200, bf16, N 4096 (cuDNN: 659, 566, 475, 434; fa2: 538, 432, 462, 411), all of
+one run, bench/recorded/h200_hopper.json. What lost: at D 64 a producer and looking ahead, since step 1 has
+three programs on an SM that fill each other's gaps; taking turns under a mask. TUNING.md has more.
 
 Step 1 is in `hopper_first`, the orders of steps 2 to 4 in `hopper_orders`, what all share in `hopper_parts`;
 `hopper_host` chooses configurations, says what is supported, and launches. The kernels run on sm_90, or on a

@@ -19,15 +19,24 @@ from flashlab.kernels import gate, hopper_backward_host, hopper_host
 
 
 class Case(NamedTuple):
-    """One binary: a step (5 is 3 or 4 with another grid), a head dim, a format, whether tiles are masked."""
+    """One binary: a step, a head dim, a format, whether tiles are masked, and the keys, on which the order of
+    step 5 depends.
+    """
 
     step: int
     dim: int
     dtype: str = "bfloat16"
     masked: bool = True
+    keys: int = 1024
 
     def __str__(self):
-        return f"step {self.step} D {self.dim} {self.dtype} {'masked' if self.masked else 'full'}"
+        where = f"step {self.step} D {self.dim} {self.dtype} {'masked' if self.masked else 'full'}"
+        return where + (f" N {self.keys}" if self.keys != 1024 else "")
+
+    @property
+    def config(self):
+        """Its `hopper_host.Config`."""
+        return hopper_host.config_for(self.dim, self.step, "bottom-right" if self.masked else None, self.keys)
 
 
 class Backward(NamedTuple):
@@ -44,16 +53,18 @@ class Backward(NamedTuple):
 
 USUAL = [
     Case(1, 128), Case(2, 128, "float16"), Case(3, 128), Case(4, 128, "float16", False), Case(4, 64),
-    Case(3, 256, "float16", False), Backward("dkdv", 128), Backward("dkdv", 128, "float16", False),
-    Backward("dkdv", 64), Backward("dq", 128), Backward("dq", 64, "float16", False),
+    Case(3, 256, "float16", False), Case(5, 64), Case(5, 64, "float16", False), Case(5, 128),
+    Case(5, 128, keys=4096), Case(5, 128, "float16", False),
+    Backward("dkdv", 128), Backward("dkdv", 128, "float16", False), Backward("dkdv", 64), Backward("dq", 128), Backward("dq", 64, "float16", False),
 ]  # fmt: skip
 ALL = [
     Case(step, dim, dtype, masked)
-    for step in (1, 2, 3, 4)
+    for step in (1, 2, 3, 4, 5)
     for dim in (64, 128, 256)
     for dtype in ("float16", "bfloat16")
     for masked in (False, True)
 ]
+ALL += [Case(5, 128, dtype, keys=4096) for dtype in ("float16", "bfloat16")]
 ALL += [
     Backward(name, dim, dtype, masked)
     for name in ("dkdv", "dq")
@@ -65,7 +76,7 @@ ALL += [
 
 def compile_case(case):
     """The `gate.Report` of a case."""
-    q = torch.empty(2, 4, 1024, case.dim, dtype=getattr(torch, case.dtype))
+    q = torch.empty(2, 4, getattr(case, "keys", 1024), case.dim, dtype=getattr(torch, case.dtype))
     k, how = q[:, :2], dict(causal="bottom-right" if case.masked else None, scale=0.1)
     if isinstance(case, Backward):
         run = dict(dkdv=hopper_backward_host.backward_kv, dq=hopper_backward_host.backward_q)[case.step]
@@ -95,12 +106,14 @@ def problems(case, report):
     if waits >= hgmma:
         found.append(f"serialised: {waits} WARPGROUP instructions for {hgmma} HGMMA")
     backward = isinstance(case, Backward)
-    if (backward or case.step > 1) and (report.registers > 168 or not report.count("USETMAXREG")):
-        found.append(f"no reallocation: {report.registers} registers for each of 384 threads")
+    threads = 128 * (1 + (2 if backward else case.config.consumers))
+    most = 65536 // threads // 8 * 8
+    if (backward or case.step > 1) and (report.registers > most or not report.count("USETMAXREG")):
+        found.append(f"no reallocation: {report.registers} registers for each of {threads} threads")
     tile = 32 if case.dim == 256 else 64  # exp2 of a thread for one tile of scores
     if case.step == "dkdv":  # 64 keys by 64 queries; in the second pass ptxas keeps few exp2 under dP
         tile = 32
-    hidden = case.step == "dkdv" if backward else case.step >= 3
+    hidden = case.step == "dkdv" if backward else case.config.order in ("look_ahead", "in_turns")
     if hidden and report.count("overlapped") < 2 * tile:  # in the loop of each consumer
         found.append(f"only {report.count('overlapped')} exp2 stand under a product")
     return found

@@ -141,7 +141,9 @@ def plan(programs, rows, block_k, shift, q_shape, k_shape, device):
     (batch, heads, num_queries, dim), (_, kv_heads, num_keys, _) = q_shape, k_shape
     blocks, total, section = -(-num_queries // rows), batch * heads, 1
     if shift is not None:
-        section = max(1, SECTION_BYTES // (4 * num_keys * dim)) * (heads // kv_heads)
+        fit, groups = max(1, SECTION_BYTES // (4 * num_keys * dim)), batch * kv_heads
+        sections = -(-groups // fit)
+        section = -(-groups // sections) * (heads // kv_heads)  # even ones: a short last one would be uneven
     shares, free = [[] for _ in range(programs)], [(0, p) for p in range(programs)]
     for first, late in itertools.product(range(0, total, section), range(blocks)):
         end = num_keys
