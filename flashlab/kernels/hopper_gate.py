@@ -55,7 +55,8 @@ USUAL = [
     Case(1, 128), Case(2, 128, "float16"), Case(3, 128), Case(4, 128, "float16", False), Case(4, 64),
     Case(3, 256, "float16", False), Case(5, 64), Case(5, 64, "float16", False), Case(5, 128),
     Case(5, 128, keys=4096), Case(5, 128, "float16", False),
-    Backward("dkdv", 128), Backward("dkdv", 128, "float16", False), Backward("dkdv", 64), Backward("dq", 128), Backward("dq", 64, "float16", False),
+    Backward("dkdv", 128), Backward("dkdv", 128, "float16", False), Backward("dkdv", 64),
+    Backward("dq", 128), Backward("dq", 64, "float16", False),
 ]  # fmt: skip
 ALL = [
     Case(step, dim, dtype, masked)
