@@ -257,3 +257,32 @@ def test_the_docstring_tells_of_each_step_what_it_changed_and_what_was_recorded(
             for dim in (128, 64) for causal in (False, True)
         ]  # fmt: skip
         assert [float(x) for x in line.split()[-4:]] == [round(x) for x in found]
+
+
+def recorded_rates(part):
+    """{(dtype, D, N, causal): {peer: TFLOP/s}} of the kept record."""
+    (record,) = bench.recorded("hopper")
+    found = {}
+    for row in record["rows"]:
+        if row["part"] == part and "tflops" in row:
+            found.setdefault((row["dtype"], row["D"], row["N"], row["causal"]), {})[row["peer"]] = row[
+                "tflops"
+            ]
+    return found
+
+
+def test_what_auto_takes_on_hopper_was_measured_to_be_faster_than_fa2():
+    cells = recorded_rates("forward")
+    assert len(cells) == 54
+    for (_, dim, n, _), rate in cells.items():
+        assert rate["fa3 step 5"] > (1.0 if n >= 1024 else 0.9) * rate["fa2"], (dim, n)
+
+
+def test_its_own_backward_was_measured_to_be_about_as_fast_as_fa2s_or_faster():
+    cells = {cell: rate for cell, rate in recorded_rates("backward").items() if len(rate) == 3}
+    long = [(cell, rate) for cell, rate in cells.items() if cell[2] >= library.FA3_BACKWARD_FROM]
+    assert len(long) >= 25
+    for cell, rate in long:
+        assert rate["fa3, own backward"] > 0.97 * rate["fa3, fa2's backward"], cell
+    for (_, dim, n, _), rate in long:
+        assert dim != 128 or n < 4096 or rate["fa3, own backward"] > 400

@@ -17,8 +17,8 @@ predicted 12 % too quick. From N 2304 on the tokens, so what L2 has to keep, are
 back to the same O, Q, m and l after 0.9 MB there, and after 7.2 MB at N 18,432. Why, the times do not say.
 
 How sure the calibration is: in a second run an hour later FA1's shortest calibrating launch (32 heads, N 576)
-took 0.211 ms instead of 0.181, while all cases took the same time within 2 %; FA1's predictions, which hang on
-that launch, were then off by up to 30 % (2 of 5 within the goal), FA2's 14 by 5 % at most, as before.
+took 0.211 ms instead of 0.181, while all cases took the same time within 2 %. FA1's predictions hang on that
+launch: they were then off by up to 30 % (2 of 5 within the goal), FA2's 14 by 5 % at most, as before.
 """
 
 from typing import NamedTuple
