@@ -8,12 +8,12 @@ from flashlab.quiz import bank_loader, lint, marking, model
 KERNELS = dict(dtype="float16", D=128, H=16, causal=False, direction="forward")
 DECODE = dict(Hq=32, Hkv=8, D=128)
 MEASURED = {  # (question, what it says): (file, column, the row)
-    ("D06", "1.0933"): ("h200_kernels.json", "ms", dict(KERNELS, peer="fa2", N=4096, B=4)),
-    ("D06", "4.163"): ("h200_kernels.json", "ms", dict(KERNELS, peer="fa2", N=16384, B=1)),
-    ("E05", "339.94"): ("h200_kernels.json", "tflops", dict(KERNELS, peer="sdpa-flash", N=4096)),
-    ("E05", "340"): ("h200_kernels.json", "tflops", dict(KERNELS, peer="sdpa-flash", N=4096)),
-    ("E05", "647.64"): ("h200_kernels.json", "tflops", dict(KERNELS, peer="sdpa-cudnn", N=4096)),
-    ("E05", "648"): ("h200_kernels.json", "tflops", dict(KERNELS, peer="sdpa-cudnn", N=4096)),
+    ("D06", "1.0419"): ("h200_kernels.json", "ms", dict(KERNELS, peer="fa2", N=4096, B=4)),
+    ("D06", "4.0455"): ("h200_kernels.json", "ms", dict(KERNELS, peer="fa2", N=16384, B=1)),
+    ("E05", "349.21"): ("h200_kernels.json", "tflops", dict(KERNELS, peer="sdpa-flash", N=4096)),
+    ("E05", "349"): ("h200_kernels.json", "tflops", dict(KERNELS, peer="sdpa-flash", N=4096)),
+    ("E05", "638.03"): ("h200_kernels.json", "tflops", dict(KERNELS, peer="sdpa-cudnn", N=4096)),
+    ("E05", "638"): ("h200_kernels.json", "tflops", dict(KERNELS, peer="sdpa-cudnn", N=4096)),
     ("F07", "465.5e-6"): ("h200_decode.json", "us", dict(DECODE, peer="decode:2", B=1, Nk=65536)),
     ("F07", "466 µs"): ("h200_decode.json", "us", dict(DECODE, peer="decode:2", B=1, Nk=65536)),
     ("F07", "67.4e-6"): ("h200_decode.json", "us", dict(DECODE, peer="decode:16", B=1, Nk=65536)),

@@ -9,7 +9,7 @@ import pytest
 from report_cases import GPU, ORIGIN, both, record, row
 
 import flashlab
-from flashlab import cli
+from flashlab import bench, cli
 from flashlab.bench.provenance import provenance
 from flashlab.bench.report import content, curves, gather, markdown, measure, page, records, roofs, svg
 from flashlab.text import FOLDER
@@ -89,7 +89,12 @@ def test_recorded_figures_stand_in_a_section_of_their_own_with_machine_date_and_
     (section,) = [s for s in whole.sections if s.look == "recorded"]
     said = " ".join(b.text for b in section.blocks if hasattr(b, "look"))
     assert "not your results" in said
-    assert "NVIDIA H200" in said and "2026-11-30" in said and "python -m flashlab.bench kernels" in said
+    shown = {r["suite"]: r for r in bench.recorded() if f"{r['file']}: " in said}
+    assert {*shown} == {"kernels", "memory"}
+    for origin in (r["provenance"] for r in shown.values()):
+        line = next(b.text for b in section.blocks if hasattr(b, "look") and origin["command"] in b.text)
+        assert origin["gpu"] in line and origin["date"][:10] in line and origin["commit"] in line
+    assert said.count("stopped before it had measured") == sum("stopped" in r for r in shown.values())
     others = written.replace(page._section(section, whole.sections.index(section) + 1), "")
     assert "H200" not in others and "h200_" not in others
 

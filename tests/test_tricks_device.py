@@ -63,7 +63,7 @@ def test_l2_remembers_what_fits_until_it_is_flushed(device):
 def test_the_clock_falls_under_work_and_recovers_when_idle(device):
     assert device.clock_mhz() == 1980
     device.heat(5)
-    assert device.clock_mhz() == pytest.approx(1725, abs=1)
+    assert device.clock_mhz() == pytest.approx(device.model.steady_mhz, abs=1)
     device.pause(5)
     assert device.clock_mhz() == pytest.approx(1980, abs=1)
 
@@ -86,7 +86,7 @@ def test_parameters_called_recorded_are_those_of_the_records():
     (host,) = bench.recorded("host")
     assert h200.launch_us in [row["us"] for row in host["rows"]]
     assert 4.0e12 < h200.bandwidth < h200.gpu.hbm_bandwidth
-    assert 1000 < h200.steady_mhz < h200.boost_mhz <= 2000
+    assert 1000 < h200.steady_mhz < 0.93 * h200.boost_mhz <= 0.93 * 2000  # work that lasts slows the chip
     assert 0 < h200.noise < 0.05
 
 
@@ -101,8 +101,10 @@ def test_another_gpus_records_and_the_clock_of_an_idle_start_change_nothing(monk
     monkeypatch.setattr(bench, "recorded", recorded)
     assert model.h200.__wrapped__() == before
     idle = {"provenance": {"sm_clock": "345 MHz"}}
-    rows = [{"clock_mhz": clocks} for clocks in ([345, 1700], [1690, 1720], [1700, 1710])]
-    assert model.steady_mhz([idle | {"rows": [*rows, {}, {"clock_mhz": [None, None]}]}]) == 1710
+    read = [(512, [345, 1600]), (4096, [1980, 1700])] + [(8192, [1690, 1980 - 10 * i]) for i in range(20)]
+    rows = [{"N": n, "clock_mhz": clocks} for n, clocks in read]
+    unsaid = [{}, {"N": 16384, "clock_mhz": [None, None]}]
+    assert model.steady_mhz([idle | {"rows": [*rows, *unsaid]}]) == 1810
     assert model.steady_mhz([idle | {"rows": [{}]}]) == 345
 
 

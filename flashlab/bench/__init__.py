@@ -40,6 +40,10 @@ def recorded(suite=None):
     Each has `suite`, `provenance` (gpu, driver, torch, triton, date, command, ...), `rows` (a dict a
     measurement) and `file`, its name in flashlab/bench/recorded. Where nothing was kept, the list is empty,
     and recorded(suite)[0] raises IndexError with a sentence that says so.
+
+    `stopped`: the run ended before its plan did, its rows are the first ones of the plan. h200_kernels.json
+    is one: of bfloat16 at D 128 it has only the forward pass at N 512 without a mask, all else is complete.
+    The command in its provenance measures everything.
     """
     paths = sorted(FOLDER.glob("*.json"))
     found = ({**json.loads(p.read_text(encoding="utf-8")), "file": p.name} for p in paths)

@@ -3,7 +3,7 @@
 
 export const NAMES = ["standard", "fa1", "fa2", "decode"];
 // Whose order of loads and stores a measured program has.
-const OF_PEER = { standard: "standard", fa1: "fa1", fa2: "fa2", "sdpa-flash": "fa2", "sdpa-cudnn": "fa2", tutorial: "fa2", flex: "fa2" };
+const OF_PEER = { standard: "standard", fa1: "fa1", ...Object.fromEntries(["fa2", "fa3", "sdpa-flash", "sdpa-cudnn", "sdpa-efficient", "flash-attn", "flash-attn-3", "flash-attn-4", "tutorial", "flex"].map((peer) => [peer, "fa2"])) };
 
 // Decoding: one new token for the same cache.
 export const decoding = (p) => ({ ...p, Nq: 1, causal: false });

@@ -7,7 +7,7 @@ from flashlab.bench.peers import FLASH_ATTN
 from flashlab.bench.report.records import Measurement, machine
 
 # In order of preference. `standard` is matmul, softmax, matmul in the inputs' own format.
-FLASH = ("fa2", "sdpa-flash", "sdpa-cudnn", "sdpa-efficient", "flex", *FLASH_ATTN)
+FLASH = ("fa2", "sdpa-flash", "fa3", "sdpa-cudnn", "sdpa-efficient", "flex", *FLASH_ATTN)
 STANDARD = ("standard", "sdpa-math")
 DTYPES = ("float16", "bfloat16", "float32")
 

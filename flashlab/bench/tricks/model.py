@@ -21,7 +21,7 @@ MATRIX_SHARE = 715 / 989.5  # what a large matrix product reaches of the peak: m
 class Model:
     """The parameters of a simulated device; times in µs or ms as named, clocks in MHz.
 
-    Recorded (H200, 2026-11-30)
+    Recorded (H200, 2026-11-30 and 2026-12-01)
     `launch_us`: until a call of SDPA returns (suite host). `bandwidth`: bytes/s of a copy (suite decode).
     `boost_mhz`, `steady_mhz`: the highest SM clock, and that of the suite kernels at work on random data.
     `noise`: half the distance from the 20th to the 80th percentile, over the median (suite kernels).
@@ -69,20 +69,25 @@ def h200():
 
 
 def steady_mhz(records):
-    """The SM clock right after the measurements; of records that do not say it with each, the lowest that
-    their provenance says.
+    """The SM clock at work: the lowest tenth of what was read right after the longest sequences.
+
+    Not the middle: short sequences and slow kernels draw too little power to bring the clock down, and a
+    clock read after the work has begun to rise again. Of records that do not say the clock with each
+    measurement, the lowest that their provenance says.
     """
-    rows = [row for record in records for row in record["rows"]]
-    after = [row["clock_mhz"][1] for row in rows if all(row.get("clock_mhz") or (None,))]
-    return statistics.median(after) if after else min(_mhz(r["provenance"]["sm_clock"]) for r in records)
+    rows = [row for record in records for row in record["rows"] if all(row.get("clock_mhz") or (None,))]
+    longest = max((row["N"] for row in rows), default=0)
+    after = sorted(row["clock_mhz"][1] for row in rows if row["N"] == longest)
+    return after[len(after) // 10] if after else min(_mhz(r["provenance"]["sm_clock"]) for r in records)
 
 
 def compute_ms(model, kernel, problem):
     """Milliseconds of arithmetic of a kernel at the steady clock: FLOPs over the recorded rate.
 
-    The rate is that of the record nearest in D and N, with the same mask. Without a record: "standard" at
-    the rate of a large matrix product, "sdpa-math" at the peak of float32. "skips-half" (a wrong kernel)
-    does half of what "sdpa-flash" does. One query row is all memory: 0.
+    The rate is that of the record nearest in D and N, with the same mask. The unfused kernels' matrices are
+    counted by `matrix_bytes`, here only their products: of "standard" at the rate of a large matrix product,
+    of "sdpa-math" at the peak of float32. "skips-half" (a wrong kernel) does half of what "sdpa-flash" does.
+    One query row is all memory: 0.
     """
     if problem.Nq == 1:
         return 0.0
