@@ -180,15 +180,16 @@ def test_a_recorded_call_is_answered_from_the_record_and_another_is_not(monkeypa
         "no": {"flash": ["Flash Attention does not support non-null attn_mask."]},
         "kernels": {"forward": ["some_kernel"], "backward": ["another"]},
     }
-    where = dict(gpu="a GPU", torch="9.9", cudnn=91900, date="2030-01-01T00:00", command="a command")
+    where = dict(gpu="H20", torch="9.9", cudnn=91900, date="2030-01-01T00:00", command="a command")
     monkeypatch.setattr(answer, "index", lambda: {Call(**row["call"]): (row, where)})
     monkeypatch.setattr(answer, "has_cuda", lambda: False)
     kept = explain(device="cuda", mask="bool")
     assert (kept.basis, kept.choice) == ("recorded", "cudnn")
     assert kept.verdict("flash").keys == ("mask_flash",) and kept.verdict("efficient").can
-    assert kept.headline() == "cudnn ran on the a GPU, torch 9.9." and "cudnn      ran" in repr(kept)
-    assert "Recorded, not run here: a GPU, torch 9.9, cuDNN 9.19.0, 2030-01-01, a command" in repr(kept)
-    assert "forward: some_kernel." in repr(kept) and "Backward: another." in repr(kept)
+    assert kept.headline() == "cudnn ran on an H20, torch 9.9." and "cudnn      ran" in repr(kept)
+    assert "Recorded, not run here: H20, torch 9.9, cuDNN 9.19.0, 2030-01-01, a command" in repr(kept)
+    assert "Kernels, forward: some_kernel\n" in repr(kept) and "backward: another\n" in repr(kept)
+    assert "<p>Kernels, forward: <code>some_kernel</code></p>" in kept._repr_html_()
     other = explain(device="cuda")
     assert other.basis == "rules" and "holds no such call" in repr(other)
     ampere = explain(device="cuda", mask="bool", gpu="A100-80")

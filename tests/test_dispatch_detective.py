@@ -100,7 +100,12 @@ def test_a_guess_is_right_if_it_ran_raised_or_is_one_of_the_open_ones():
 def test_the_twin_is_small_says_when_it_was_asked_and_asks_for_no_address(packed, monkeypatch):
     monkeypatch.setattr("flashlab.widgets.dispatch_detective.packed_grid", lambda: packed)
     page = _base.twin_html(DispatchDetective.of(offline=True))
-    assert len(page) < 160_000 and "https://" not in page and "Asked here: torch" in page
+    assert (
+        len(page) < 160_000
+        and "https://" not in page
+        and "Asked here: torch" in page
+        and "Recorded, not run here" in page
+    )
 
 
 def test_the_words_are_the_same_in_both_languages():

@@ -90,7 +90,8 @@ def from_row(row, where):
         reasons = tuple(refusals[backend])
         return Verdict(backend, False, reasons, keys_of(backend, reasons))
 
-    machine = f"{where['gpu']}, torch {where['torch']}"
+    machine = f"{where['gpu']}, torch {where['torch'].partition('+')[0]}"
+    place = [where["gpu"], f"torch {where['torch']}", f"cuDNN {readable(where['cudnn'])}", where["date"][:10]]
     found = Explanation(
         device=row["device"],
         basis="recorded",
@@ -100,15 +101,12 @@ def from_row(row, where):
         call=Call(**row["call"]),
         refused=row.get("refused", ""),
         machine=machine,
-        source=", ".join(
-            [machine, f"cuDNN {readable(where['cudnn'])}", where["date"][:10], where["command"]]
-        ),
+        kernels=tuple((part, tuple(names)) for part, names in row.get("kernels", {}).items()),
+        source=", ".join([*place, where["command"]]),
     )
-    parts = row.get("kernels", {}).items()
-    notes = [t(f"dispatch.kernels.{part}", kernels=", ".join(names)) for part, names in parts]
+    notes = otherwise(found, RECORDED, VERSIONS[0]) if found.device == "cuda" else []
     if row.get("masked_row"):
         notes.append(t(f"dispatch.masked_row.{row['masked_row']}", where=machine))
-    notes += otherwise(found, RECORDED, VERSIONS[0]) if found.device == "cuda" else []
     return dataclasses.replace(found, notes=tuple(notes))
 
 

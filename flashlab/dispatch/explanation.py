@@ -41,7 +41,8 @@ class Explanation:
     `candidates` are what is left. `order`: the order in which backends are tried. `refused`: the error that
     the call raises all the same. `basis`: "asked" (PyTorch answered here), "recorded" or "rules" (read in its
     source, not run); `source` says where and when, `machine` for a record the GPU and the version of torch.
-    `notes`: sentences about the result.
+    `kernels`: what a record saw run, as ("forward", names), ("backward", names), ... `notes`: sentences about
+    the result.
     """
 
     device: str
@@ -56,6 +57,7 @@ class Explanation:
     notes: tuple = ()
     source: str = ""
     machine: str = ""
+    kernels: tuple = ()
 
     def verdict(self, backend):
         """The Verdict of one backend."""
@@ -74,6 +76,10 @@ class Explanation:
     def basis_line(self):
         """One sentence on what the answer rests on."""
         return t(f"dispatch.basis.{self.basis}", source=self.source)
+
+    def seen(self):
+        """The kernels as [(part, names)], the part in the chosen language."""
+        return [(t(f"dispatch.kernels.{part}"), list(names)) for part, names in self.kernels]
 
     def rows(self):
         """A row for each backend in the order of trying: (backend, verdict, reasons, our sentences)."""
@@ -99,7 +105,8 @@ class Explanation:
             lines += [f"  {'':10}   ({reason})" for reason in reasons if self.basis == "rules"]
             lines += [f"  {'':10}   {sentence}" for sentence in said]
         lines += [self.refused] if self.refused else []
-        return "\n".join([*lines, *self.notes, self.basis_line()])
+        lines += [*self.notes, *(f"{part}: {', '.join(names)}" for part, names in self.seen())]
+        return "\n".join([*lines, self.basis_line()])
 
     def _repr_html_(self):
         esc = html.escape
@@ -113,9 +120,10 @@ class Explanation:
             f'<th scope="col" style="text-align:left">{esc(t(f"dispatch.table.{name}"))}</th>'
             for name in ("backend", "verdict", "source" if self.basis == "rules" else "reasons", "means")
         )
-        after = "".join(
-            f"<p>{esc(line)}</p>" for line in [self.refused, *self.notes, self.basis_line()] if line
-        )
+        after = "".join(f"<p>{esc(line)}</p>" for line in [self.refused, *self.notes] if line)
+        for part, names in self.seen():
+            after += f"<p>{esc(part)}: {', '.join(f'<code>{esc(name)}</code>' for name in names)}</p>"
+        after += f"<p>{esc(self.basis_line())}</p>"
         return (
             f"<p><b>{esc(self.headline())}</b></p><table>"
             f'<caption style="text-align:left">{esc(str(self.call or self.title))}</caption>'

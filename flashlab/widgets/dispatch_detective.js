@@ -7,6 +7,12 @@ const SIZES = ["B", "Hq", "Hkv", "Nq", "Nk", "D"], FLAGS = ["enable_gqa", "requi
 const MASKS = ["none", "causal", "bool", "float", "learned"], DTYPES = ["float16", "bfloat16", "float32", "float64"];
 const BACKENDS = { cpu: ["flash", "math"], cuda: ["cudnn", "flash", "efficient", "math"] };
 
+// One of the answers that dispatch_detective.py packed: numbers that are places in the tables of values and rows.
+function unpack({ answers, values, rows }, n) {
+  const names = Object.keys(values), fields = names.map((name, i) => [name, values[name][answers[n][i]]]);
+  return { ...Object.fromEntries(fields), rows: answers[n].slice(names.length).map((i) => rows[i]) };
+}
+
 // The answer to a call on the axes: [[field, choices], ...], the last varies fastest; `index` is [[times, answer], ...].
 export function lookUp(axes, packed, call) {
   let at = 0;
@@ -16,7 +22,7 @@ export function lookUp(axes, packed, call) {
     at = at * choices.length + i;
   }
   for (const [times, number] of packed.index) {
-    if (at < times) return packed.answers[number];
+    if (at < times) return unpack(packed, number);
     at -= times;
   }
   return null;
@@ -67,12 +73,13 @@ function render({ model, el }) {
     <pre class="code" tabindex="0" aria-label="${esc(s.code)}"></pre>
     <div class="guess" role="group" aria-label="${esc(s.ask)}"></div>
     <div class="answer"><ol class="ladder"></ol><div class="table" tabindex="0" role="region" aria-label="${esc(s.as_table)}" hidden></div>
-      <p class="refused"></p><p class="notes"></p><p class="source"></p></div>
+      <p class="refused"></p><p class="notes"></p><details class="kernels"><summary>${esc(s.kernels)}</summary><dl></dl></details><p class="source"></p></div>
     <div class="foot"><button type="button" data-do="table"></button><label><input type="checkbox" name="predict" checked> ${esc(s.predict)}</label><span class="score" aria-live="polite"></span></div>`;
   const $ = (q) => root.querySelector(q);
   const open = () => predict && !guess;
 
-  const marked = (row) => s[`mark_${mark(row) === "runs" && answer.basis === "rules" ? "would" : mark(row)}`];
+  const runs = { rules: "would", recorded: "ran" };
+  const marked = (row) => s[`mark_${(mark(row) === "runs" && runs[answer.basis]) || mark(row)}`];
   const mark = (row) => (row.backend === answer.choice ? (answer.refused ? "raises" : "runs") : row.can === null ? "open" : row.can ? "later" : "no");
   function drawAnswer() {
     $(".answer").hidden = open() || !!waiting;
@@ -89,6 +96,8 @@ function render({ model, el }) {
     $(".refused").textContent = answer.refused;
     $(".refused").hidden = !answer.refused;
     $(".notes").textContent = answer.notes.join(" ");
+    $(".kernels").hidden = !answer.kernels.length;
+    $(".kernels dl").innerHTML = answer.kernels.map(([part, names]) => `<dt>${esc(part)}</dt>${names.map((n) => `<dd><code>${esc(n)}</code></dd>`).join("")}`).join("");
     $(".source").textContent = answer.source;
     $(".ladder").hidden = table;
     $(".table").hidden = !table;

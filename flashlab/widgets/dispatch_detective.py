@@ -5,7 +5,6 @@ answers to the calls that it offers.
 """
 
 import itertools
-import json
 import os
 
 import traitlets
@@ -31,7 +30,7 @@ class DispatchDetective(Widget):
     asked = traitlets.Dict().tag(sync=True)  # the browser's question: call, device, n
     answer = traitlets.Dict().tag(sync=True)  # `shown`, with the question's n
     axes = traitlets.List().tag(sync=True)  # [field, choices] of the offline answers
-    offline = traitlets.Dict().tag(sync=True)  # device -> {"index": one number a call, "answers": [...]}
+    offline = traitlets.Dict().tag(sync=True)  # device -> `packed` answers
     error = traitlets.Unicode("").tag(sync=True)
 
     @classmethod
@@ -93,21 +92,37 @@ def shown(explanation):
         "basis": explanation.basis,
         "source": explanation.basis_line(),
         "notes": list(explanation.notes),
+        "kernels": [list(pair) for pair in explanation.seen()],
         "rows": rows,
     }
 
 
 def packed_grid():
-    """(axes, device -> {"index", "answers"}): every answer to the grid's calls, equal ones once."""
+    """(axes, device -> `packed` answers to all calls of the grid)."""
     from flashlab.dispatch import explain
     from flashlab.dispatch.grid import AXES, grid
 
-    packed = {}
-    for device in DEVICES:
-        answers = {}
-        index = [
-            answers.setdefault(json.dumps(shown(explain(c, device=device))), len(answers)) for c in grid()
-        ]
-        runs = [[len(list(same)), number] for number, same in itertools.groupby(index)]
-        packed[device] = {"index": runs, "answers": [json.loads(a) for a in answers]}
-    return [[name, list(choices)] for name, choices in AXES.items()], packed
+    answers = {device: packed(shown(explain(call, device=device)) for call in grid()) for device in DEVICES}
+    return [[name, list(choices)] for name, choices in AXES.items()], answers
+
+
+def packed(answers):
+    """Answers with everything that occurs in several of them once: {"index", "answers", "values", "rows"}.
+
+    `index`: [times, answer], in the order of the answers; `answers`: a list of numbers for each, which say the
+    places of its fields in `values`, field by field, then those of its rows in `rows`.
+    """
+    values, rows, numbers, index = {}, [], [], []
+    for answer in answers:
+        plain = {name: value for name, value in answer.items() if name != "rows"}
+        fields = [_place(values.setdefault(name, []), value) for name, value in plain.items()]
+        index.append(_place(numbers, fields + [_place(rows, row) for row in answer["rows"]]))
+    runs = [[len(list(same)), number] for number, same in itertools.groupby(index)]
+    return {"index": runs, "answers": numbers, "values": values, "rows": rows}
+
+
+def _place(table, value):
+    """Where the value stands in the table, which grows by it if it is new."""
+    if value not in table:
+        table.append(value)
+    return table.index(value)

@@ -61,9 +61,29 @@ def test_on_cuda_the_basis_is_said_and_the_order_is_that_of_trying(open_twin, de
     frame.get_by_label("CUDA").check()
     frame.get_by_label("Mask").select_option("bool")
     assert frame.locator(".ladder .name").all_inner_texts() == ["cuDNN", "flash", "efficient", "math"]
-    assert "check_for_attn_mask" in frame.locator(".ladder .no").inner_text()
+    assert "does not support non-null attn_mask" in frame.locator(".ladder .no").inner_text()
     assert 'device="cuda"' in frame.locator(".code").inner_text()
-    assert re.search("not run|Recorded", frame.locator(".source").inner_text())
+    assert re.match(r"cudnn ran on an NVIDIA H200, torch 2\.\d+", title(frame))
+    assert frame.locator(".ladder .runs").inner_text().split() == ["cuDNN", "●", "ran"]
+    source = frame.locator(".source").inner_text()
+    assert re.search(r"Recorded, not run here: NVIDIA H200, torch .*, cuDNN .*, \d{4}-\d\d-\d\d", source)
+    assert frame.locator(".notes").inner_text() == ""
+
+
+def test_a_recorded_answer_shows_its_kernels_on_demand_and_what_a_newer_version_would_do(
+    open_twin, detective
+):
+    frame = open_twin(detective())
+    assert not frame.locator(".kernels").is_visible()
+    frame.get_by_label("guess before the answer").uncheck()
+    frame.get_by_label("CUDA").check()
+    frame.get_by_label("Dropout").select_option("0.1")
+    assert "torch 2.13 (not run) it would be flash" in frame.locator(".notes").inner_text()
+    assert not frame.locator(".kernels dd").first.is_visible()
+    frame.locator(".kernels summary").press("Enter")
+    assert "sdpa_sm90_flash_fprop" in frame.locator(".kernels dd").inner_text()
+    frame.get_by_label("CPU").check()
+    assert not frame.locator(".kernels").is_visible()
 
 
 def test_a_call_that_raises_shows_the_error(open_twin, detective):
@@ -89,12 +109,15 @@ def test_everything_works_with_the_keyboard(open_twin, detective):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_question_answer_error_open_and_table(open_twin, violations, detective, scheme):
+def test_axe_finds_nothing_in_question_answer_kernels_error_and_table(
+    open_twin, violations, detective, scheme
+):
     frame = open_twin(detective(), color_scheme=scheme)
     assert violations(frame) == {}
     frame.get_by_label("guess before the answer").uncheck()
     frame.get_by_label("CUDA").check()
     frame.get_by_label("Head size D").select_option("256")
+    frame.locator(".kernels summary").click()
     assert violations(frame) == {}
     frame.get_by_label("K/V heads").select_option("2")
     assert violations(frame) == {}
