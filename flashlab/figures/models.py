@@ -71,11 +71,18 @@ def roofline(problem, gpu="H200", direction="forward", level="hbm", measured=Non
         box = dict(fc="white", ec="none", pad=1)
         ax.text(x.intensity, label_y, label, fontsize=9, ha=side, va="center", bbox=box, zorder=2)
     over = _measured(problem, gpu, direction, level, measured)
-    for m in over:
+    bottom, top = (
+        min([low * gpu.hbm_bandwidth, *(m["rate"] / 2 for m in over)]),
+        peak * 1.9 * 1.6 ** len(points),
+    )
+    apart = (top / bottom) ** (1 / 25)
+    above = {True: np.inf, False: np.inf}  # the lowest name so far, left and right of the points
+    for m in sorted(over, key=lambda m: -m["rate"]):
         left = m["intensity"] > ridge
+        above[left] = min(m["rate"], above[left] / apart)
         ax.plot(m["intensity"], m["rate"], "o", mfc="none", mec=BLUE, ms=8, mew=1.5)
         ax.annotate(
-            f"{m['peer']} measured: {si(m['rate'], 'FLOP/s')}", (m["intensity"], m["rate"]),
+            f"{m['peer']} measured: {si(m['rate'], 'FLOP/s')}", (m["intensity"], above[left]),
             (-9 if left else 9, 0), textcoords="offset points", va="center",
             ha="right" if left else "left", fontsize=8,
         )  # fmt: skip
@@ -83,8 +90,7 @@ def roofline(problem, gpu="H200", direction="forward", level="hbm", measured=Non
     ax.set(
         xscale="log", yscale="log", xlim=(low, high), xlabel=f"FLOP for each byte of {where}", ylabel="FLOP/s"
     )
-    bottom = min([low * gpu.hbm_bandwidth, *(m["rate"] / 2 for m in over)])
-    ax.set_ylim(bottom, peak * 1.9 * 1.6 ** len(points))
+    ax.set_ylim(bottom, top)
     ax.grid(alpha=0.3)
     said = []
     for name, x in points.items():
@@ -95,8 +101,9 @@ def roofline(problem, gpu="H200", direction="forward", level="hbm", measured=Non
     note = ""
     if over:
         parts = ", ".join(f"{m['peer']} {si(m['rate'], 'FLOP/s')} (N = {m['N']:,})" for m in over)
-        note = t("measured", gpu=over[0]["gpu"], date=over[0]["date"], parts=parts)
-        origin = f"measured on {over[0]['gpu']}, {over[0]['date']}"
+        dates = ", ".join(sorted({m["date"] for m in over}))
+        note = t("measured", gpu=over[0]["gpu"], date=dates, parts=parts)
+        origin = f"measured on {over[0]['gpu']}, {dates}"
         ax.text(0.99, 0.02, origin, ha="right", transform=ax.transAxes, fontsize=8)
     values = dict(bound=t(points["standard"].time(gpu)[1]), x=short(points["standard"].intensity))
     title = t("roofline", gpu=gpu.name, ridge=short(ridge), **values)

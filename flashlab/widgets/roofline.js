@@ -43,11 +43,12 @@ function chart(state, card, found, over, s, W) {
   }
   for (const m of over) out += `<circle class="measured ${m.nearest ? "near" : "far"}" cx="${x(m.intensity).toFixed(1)}" cy="${y(m.rate).toFixed(1)}" r="${m.nearest ? 6 : 2.5}"/>`;
   for (const group of Object.values(Object.groupBy(over.filter((m) => m.nearest), (m) => Math.round(x(m.intensity))))) {
-    group.sort((a, b) => b.rate - a.rate); // named below the lowest, in the same order
-    const px = x(group[0].intensity), room = (y(group.at(-1).rate) + 24 + 16 * group.length > H - B ? -1 : 1);
+    group.sort((a, b) => b.rate - a.rate); // named below the lowest, in the same order; without room there, beside
+    const px = x(group[0].intensity), low = y(group.at(-1).rate), room = low + 24 + 16 * group.length <= H - B, left = px - L > W - R - px;
+    const beside = group.reduce((all, m) => [...all, Math.max(y(m.rate) + 4, (all.at(-1) ?? 0) + 16)], []), up = Math.max(0, beside.at(-1) - (H - B - 4));
     group.forEach((m, i) => {
       const words = fill(s.measured_at, { peer: m.peer, rate: flops(m.rate) }), half = width(words) / 2, cx = Math.max(L + half, Math.min(W - R - half, px));
-      out += put(cx, y(group.at(-1).rate) + room * (22 + 16 * (room > 0 ? i : group.length - i)), "halo mid", words);
+      out += room ? put(cx, low + 22 + 16 * i, "halo mid", words) : put(px + (left ? -11 : 11), beside[i] - up, left ? "halo end" : "halo", `${m.peer} ${flops(m.rate)}`);
     });
   }
   for (const l of placed) {
@@ -76,9 +77,9 @@ function render({ model, el }) {
     const gpu = card(state), none = noPeak(state);
     if (none) return ((box.innerHTML = ""), { title: none });
     const [found, over] = all(state), near = over.filter((m) => m.nearest), by = Object.fromEntries(found.map((p) => [p.name, p]));
-    const mask = s[state.causal ? "mask_causal" : "mask_full"], source = near[0];
-    const note = source
-      ? fill(s.measured_note, { ...source, n: [...new Set(near.map((m) => whole(m.N)))].join(", ") })
+    const mask = s[state.causal ? "mask_causal" : "mask_full"];
+    const note = near.length
+      ? fill(s.measured_note, { ...sources(near), n: [...new Set(near.map((m) => whole(m.N)))].join(", ") })
       : fill(s.measured_none, { gpu: gpu.name, dtype: state.dtype, d: state.D, mask, direction: s[state.direction] });
     if (W > 0) box.innerHTML = chart(state, gpu, found, over, s, W) + `<p class="note">${esc(note)}</p>`;
     const at = Object.fromEntries(found.map((p) => [p.name, seconds(p.seconds)]));
@@ -93,9 +94,9 @@ function render({ model, el }) {
     const grid = (caption, heads, rows) => `<table><caption>${esc(caption)}</caption><thead><tr>${heads.map((h) => `<th scope="col">${esc(s[h])}</th>`).join("")}</tr></thead><tbody>${rows.map(line).join("")}</tbody></table>`;
     const model = found.map((p) => [s.algorithms[p.name], si(p.flops, ""), bytes(p.bytes), short(p.intensity, 3), s[p.bound], seconds(p.seconds), si(p.rate, "")]);
     const caption = fill(s.caption, { direction: s[state.direction], n: whole(state.Nk), gpu: gpu.name, ridge: short(ridge(state, gpu), 3) });
-    const near = over.filter((m) => m.nearest).map((m) => [m.peer, whole(m.N), short(m.intensity, 3), si(m.rate, "")]);
+    const near = over.filter((m) => m.nearest), taken = near.map((m) => [m.peer, whole(m.N), short(m.intensity, 3), si(m.rate, "")]);
     return grid(caption, ["t_name", "t_flops", "t_bytes", "t_intensity", "t_bound", "t_time", "t_rate"], model) +
-      (near.length ? grid(fill(s.caption_measured, over[0]), ["t_peer", "t_n", "t_intensity", "t_rate"], near) : "");
+      (near.length ? grid(fill(s.caption_measured, sources(near)), ["t_peer", "t_n", "t_intensity", "t_rate"], taken) : "");
   }
   return panel({ model, el, kind: "fl-roofline", traits: ["gpu", "direction", "level"], fields, draw, table, check: heads });
 }

@@ -43,3 +43,6 @@ export function laidOver(p, direction, level, card, records) {
   const far = (x) => Math.abs(Math.log2(x.N / p.Nk)), least = Math.min(...found.map(far));
   return found.map((x) => ({ ...x, nearest: far(x) === least }));
 }
+
+// Where measurements are from, each GPU, day and set of versions once.
+export const sources = (found) => Object.fromEntries(["gpu", "date", "versions"].map((k) => [k, [...new Set(found.map((m) => m[k]))].join(", ")]));

@@ -35,7 +35,7 @@ def test_the_twin_states_the_finding_and_asks_the_network_for_nothing(open_twin)
 def test_every_point_stands_on_a_roof_and_measurements_below(open_twin):
     frame = open_twin(roofline())
     assert frame.locator(".point").count() == 4
-    assert frame.locator(".measured.near").count() == 4  # fa2, two of SDPA's, fa1
+    assert frame.locator(".measured.near").count() == 7  # fa2, fa3, standard, three of SDPA's, fa1
     label = frame.locator("svg.chart").get_attribute("aria-label")
     assert "standard: 62 FLOP/byte, at least 1.85 ms, memory-bound" in label
     centre = "e => { const b = e.getBBox(); return b.y + b.height / 2; }"
@@ -50,7 +50,7 @@ def test_backward_has_three_points_and_its_own_measurements(open_twin):
     frame.get_by_label("backward", exact=True).check()
     assert frame.locator(".point").count() == 3
     assert "decoded token" not in frame.locator(".more").inner_text()
-    assert "71 FLOP/byte" in title(frame) and frame.locator(".measured.near").count() == 4
+    assert "71 FLOP/byte" in title(frame) and frame.locator(".measured.near").count() == 6
 
 
 def test_without_an_l2_flashattention_2_is_memory_bound_too(open_twin):
@@ -107,7 +107,7 @@ def test_the_table_holds_model_and_measurements(open_twin):
     model, measured = frame.locator("table").all()
     rows = [r.split("\t") for r in model.locator("tbody tr").all_inner_texts()]
     assert rows[0] == ["standard", "550 G", "8.86 GB", "62.1", "memory", "1.85 ms", "298 T"]
-    assert len(rows) == 4 and measured.locator("tbody tr").count() == 4
+    assert len(rows) == 4 and measured.locator("tbody tr").count() == 7
 
 
 def test_a_slider_s_move_shows_within_50_ms(open_twin):
