@@ -19,8 +19,8 @@ def found():
     return {name: trap(name).values for name in traps()}
 
 
-def test_there_are_twelve_and_each_has_its_words_in_both_languages():
-    assert len(traps()) == 12
+def test_there_are_thirteen_and_each_has_its_words_in_both_languages():
+    assert len(traps()) == 13
     assert set(traps()) == set(table("dispatch", "en")["trap"]) == set(table("dispatch", "zh")["trap"])
 
 
@@ -57,23 +57,51 @@ def test_the_list_of_sdpa_kernel_orders_nothing_on_the_cpu(found):
 def test_masks_keep_flash_on_the_cpu_unless_they_learn_or_have_three_axes(found):
     values = found["masks"]
     assert [values[k] for k in ("bool", "float", "three", "learned")] == ["flash", "flash", "math", "math"]
-    assert values["flash"] == "check_for_attn_mask"
+    assert values["h200"] == "cudnn" and "non-null attn_mask" in values["flash"]
 
 
 def test_a_row_hidden_by_the_smallest_float_is_an_average_of_v(found):
     assert found["masked_rows"]["bool"] == "0" and float(found["masked_rows"]["mean"]) < 1e-6
 
 
+def test_on_hopper_a_row_hidden_by_a_bool_mask_is_no_zero_as_the_record_has_it(found):
+    values = found["masked_rows"]
+    assert (values["h200"], values["h200_bool"], values["h200_float"]) == ("cudnn", "some average", "zeros")
+
+
+def test_on_hopper_cudnn_is_first_and_alone_in_using_its_matrix_instruction(found):
+    values = found["cudnn_first"]
+    assert values["hopper"].startswith("cudnn > flash > efficient > math")
+    assert "sm90" in values["cudnn"] and "wgmma" in values["cudnn"]
+    assert "wgmma" not in values["flash"] + values["efficient"] and values["efficient"].endswith("sm80")
+
+
+def test_math_multiplies_bf16_in_fp32_without_tensor_cores(found):
+    values = found["fp32"]
+    assert (values["h200"], values["half"]) == ("efficient", "cudnn")
+    assert values["product"] == "sm80_xmma_gemm_f32f32_f32f32_f32…_ffma…"
+
+
+def test_two_versions_of_torch_give_two_backends(found):
+    values = found["versions"]
+    assert (values["tenth"], values["tenth_newer"]) == ("cudnn", "flash")
+    assert (values["large"], values["large_newer"]) == ("cudnn", "cudnn or flash")
+    assert values["eighth"] == values["eighth_newer"] == "cudnn"
+
+
 def test_heads_of_a_group_stand_side_by_side(found):
     values = found["gqa_without_flag"]
     assert float(values["interleave"]) < 1e-6 < 0.1 < float(values["repeat"])
     assert (values["one"], values["one_flagged"]) == ("math", "flash") and "must match" in values["error"]
+    assert [values[f"h200_{name}"] for name in ("one", "flagged", "fp32")] == ["math", "cudnn", "math"]
 
 
 def test_gradients_change_the_choice_for_a_learned_bias_and_on_consumer_chips(found):
     values = found["requires_grad"]
     assert (values["with"], values["bias"], values["learned"]) == ("flash", "flash", "math")
     assert (values["consumer"], values["consumer_grad"]) == ("flash", "efficient")
+    assert values["changed"] == 0 and values["pairs"] > 800
+    assert (values["h200_bias"], values["h200_learned"]) == ("cudnn", "efficient")
 
 
 def test_multihead_attention_calls_sdpa_only_without_weights(found):

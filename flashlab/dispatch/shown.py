@@ -1,8 +1,16 @@
-"""The runs behind the traps: each returns what came out, as values for its words. No run needs a GPU."""
+"""The runs behind the traps: each returns what came out, as values for its words.
 
+No run needs a GPU: what CUDA does is quoted from the record of an H200, or from the rules, each labelled.
+"""
+
+import re
+from dataclasses import replace
+
+from flashlab.dispatch.answer import from_row, index
 from flashlab.dispatch.ask import ask_tensors
 from flashlab.dispatch.call import Call
-from flashlab.dispatch.rules import from_source
+from flashlab.dispatch.rules import VERSIONS, from_source
+from flashlab.text import t
 
 
 def _inputs(*shapes, dtype="float32", seed=0):
@@ -28,10 +36,21 @@ def _gap(a, b):
     return f"{(a.double() - b.double()).abs().max().item():.1e}"
 
 
-def _cuda(**fields):
-    """The choice on an H200 as the rules have it."""
+def _recorded(**fields):
+    """The Explanation that the record of an H200 holds for a call."""
+    return from_row(*index()[Call(**fields)])
+
+
+def _kernel(**fields):
+    """The name of the first kernel that the recorded call ran, with "…" for its parameters."""
+    name = dict(_recorded(**fields).kernels)["forward"][0]
+    return re.sub(r"_knob_.*|_[tn]{2}_n_tilesize\w*(?=_ffma)|(?<=_ffma)_.*", "…", name)
+
+
+def _read(**fields):
+    """The choice on an H200 as the rules of the newest version have it."""
     read = from_source(Call(**fields))
-    return read.choice or "/".join(read.candidates)
+    return read.choice or t("dispatch.head.or").join(read.candidates)
 
 
 def _operators(run):
@@ -61,8 +80,16 @@ def _order(most=5):
 def cudnn_first():
     from flashlab.dispatch.rules import order_on
 
-    hopper, ampere = (" > ".join(order_on(sm)) for sm in ((9, 0), (8, 0)))
-    return {"here": _order(), "hopper": hopper, "ampere": ampere}
+    plain = _recorded()
+    return {
+        "here": _order(),
+        "machine": plain.machine,
+        "hopper": " > ".join(plain.order),
+        "cudnn": _kernel(),
+        "flash": _kernel(D=100),
+        "efficient": _kernel(mask="learned"),
+        "ampere": " > ".join(order_on((8, 0))),
+    }
 
 
 def causal_one_query():
@@ -103,11 +130,9 @@ def masks():
         "learned": torch.zeros(8, 8, requires_grad=True),
     }
     found = {name: ask_tensors(q, q, q, attn_mask=mask).choice for name, mask in tried.items()}
-    return {
-        **found,
-        "h200": _cuda(mask="bool"),
-        "flash": from_source(Call(mask="bool")).verdict("flash").check,
-    }
+    h200 = _recorded(mask="bool")
+    reason = h200.verdict("flash").reasons[0]
+    return {**found, "machine": h200.machine, "h200": h200.choice, "flash": reason}
 
 
 def masked_rows():
@@ -119,10 +144,15 @@ def masked_rows():
     least = torch.zeros(4, 4).masked_fill(~seen, torch.finfo(torch.float32).min)
     row = _sdpa(q, k, v, attn_mask=seen)[0, 0, 1]
     low = _sdpa(q, k, v, attn_mask=least)[0, 0, 1]
+    kept = {mask: index()[Call(mask=mask, masked_rows=True)][0] for mask in ("bool", "float")}
     return {
         "bool": f"{row.abs().max().item():g}",
         "mean": _gap(low, v[0, 0].mean(0)),
         "version": torch.__version__,
+        "machine": _recorded().machine,
+        "h200": kept["bool"]["choice"],
+        "h200_bool": t(f"dispatch.row.{kept['bool']['masked_row']}"),
+        "h200_float": t(f"dispatch.row.{kept['float']['masked_row']}"),
     }
 
 
@@ -138,6 +168,10 @@ def gqa_without_flag():
         "one_flagged": ask_tensors(q, one, one, enable_gqa=True).choice,
         "interleave": _gap(o, _sdpa(q, each, each)),
         "repeat": _gap(o, _sdpa(q, tiled, tiled)),
+        "machine": _recorded().machine,
+        "h200_one": _recorded(Hkv=1).choice,
+        "h200_flagged": _recorded(Hkv=1, enable_gqa=True).choice,
+        "h200_fp32": _recorded(Hkv=1, enable_gqa=True, dtype="float32").choice,
     }
 
 
@@ -148,11 +182,19 @@ def requires_grad():
     leaf = q.clone().requires_grad_()
     bias = torch.zeros(8, 8)
     consumer = [from_source(Call(D=208, requires_grad=g), gpu="RTX 4090").choice for g in (False, True)]
+    chosen = {call: row["choice"] for call, (row, _) in index().items()}
+    pairs = [(call, replace(call, requires_grad=True)) for call in chosen if not call.requires_grad]
+    pairs = [(chosen[without], chosen[grad]) for without, grad in pairs if grad in chosen]
     return {
         "without": ask_tensors(q, q, q).choice,
         "with": ask_tensors(leaf, leaf, leaf).choice,
         "bias": ask_tensors(q, q, q, attn_mask=bias).choice,
         "learned": ask_tensors(q, q, q, attn_mask=bias.clone().requires_grad_()).choice,
+        "machine": _recorded().machine,
+        "pairs": len(pairs),
+        "changed": sum(without != grad for without, grad in pairs),
+        "h200_bias": _recorded(mask="float").choice,
+        "h200_learned": _recorded(mask="learned").choice,
         "consumer": consumer[0],
         "consumer_grad": consumer[1],
     }
@@ -183,8 +225,10 @@ def fp32():
         flash = _sdpa(low, low, low)
     return {
         "cpu": ask_tensors(q, q, q).choice,
-        "h200": _cuda(dtype="float32"),
-        "half": _cuda(dtype="bfloat16"),
+        "machine": _recorded().machine,
+        "h200": _recorded(dtype="float32").choice,
+        "half": _recorded(dtype="bfloat16").choice,
+        "product": _kernel(Hkv=1, dtype="bfloat16"),
         "math": _gap(math, exact),
         "flash": _gap(flash, exact),
     }
@@ -222,3 +266,15 @@ def not_4d():
     (q,) = _inputs((2, 8, 16))
     three, four = ask_tensors(q, q, q), ask_tensors(q[None], q[None], q[None])
     return {"three": three.choice, "four": four.choice, "reason": three.verdict("flash").reasons[0]}
+
+
+def versions():
+    kept = [_recorded(dropout_p=0.1), _recorded(D=256), _recorded(dropout_p=0.125)]
+    newer = [_read(dropout_p=0.1), _read(D=256), _read(dropout_p=0.125)]
+    names = ("tenth", "large", "eighth")
+    return {
+        "machine": kept[0].machine,
+        **{name: found.choice for name, found in zip(names, kept, strict=True)},
+        "version": VERSIONS[0],
+        **{f"{name}_newer": choice for name, choice in zip(names, newer, strict=True)},
+    }

@@ -38,7 +38,7 @@ def traps():
 def trap(name):
     """Run one trap on this machine's CPU and return what came out; ValueError for an unknown name.
 
-    What only a GPU can show is quoted from PyTorch's source and says so.
+    What only a GPU can show is quoted from the record of an H200 or PyTorch's source, and says so.
     """
     if name not in traps():
         raise unknown_name("trap", name, traps())

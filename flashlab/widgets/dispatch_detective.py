@@ -109,8 +109,8 @@ def packed_grid():
 def packed(answers):
     """Answers with everything that occurs in several of them once: {"index", "answers", "values", "rows"}.
 
-    `index`: [times, answer], in the order of the answers; `answers`: a list of numbers for each, which say the
-    places of its fields in `values`, field by field, then those of its rows in `rows`.
+    `index`: [times, answer], in the order of the answers; `answers`: a list of numbers for each, the places
+    of its fields in `values`, field by field, then those of its rows in `rows`.
     """
     values, rows, numbers, index = {}, [], [], []
     for answer in answers:
