@@ -105,7 +105,7 @@ DispatchDetective.of(Hq=8, Nq=1024, D=64)
 # > ('math', 'flash')
 
 # %% [markdown]
-# `fl.dispatch.trap("causal_one_query")` runs one of twelve usual surprises; `fl.dispatch.traps()` names them.
+# `fl.dispatch.trap("causal_one_query")` runs one of the usual surprises; `fl.dispatch.traps()` names them.
 
 # %% [markdown] tags=["slide"]
 # ## 7. Who waits for whom: PipelineTimeline (3 min)
