@@ -28,7 +28,7 @@ export function expRoof(found, card) {
 // Measurements of this GPU, dtype, D, mask and direction: [{peer, N, rate, intensity, date, nearest}]. `nearest`: taken at
 // the length closest to the problem's.
 export function laidOver(p, direction, level, card, records) {
-  const short = (name) => name.replace(/NVIDIA |Tesla |GeForce /g, ""), found = [];
+  const short = (name) => name.replace(/NVIDIA |Tesla |GeForce /g, ""), found = [], known = {}; // intensities, of many programs the same
   for (const record of records) {
     if (!(short(record.gpu) === card.name || short(record.gpu).startsWith(card.name + " "))) continue;
     const at = Object.fromEntries(record.columns.map((c, i) => [c, i]));
@@ -36,7 +36,7 @@ export function laidOver(p, direction, level, card, records) {
       const algorithm = OF_PEER[row[at.peer]], same = row[at.dtype] === p.dtype && row[at.D] === p.D && row[at.causal] === Boolean(p.causal);
       if (!algorithm || !same || row[at.direction] !== direction) continue;
       const N = row[at.N], q = { ...p, B: row[at.B], Hq: row[at.H], Hkv: row[at.H], Nq: N, Nk: N, causal: row[at.causal] };
-      const { intensity } = traffic(q, algorithm, direction, level, card);
+      const intensity = (known[[algorithm, q.B, q.Hq, N]] ??= traffic(q, algorithm, direction, level, card).intensity);
       found.push({ peer: row[at.peer], N, rate: row[at.tflops] * 1e12, intensity, date: record.date, gpu: record.gpu, versions: record.versions });
     }
   }
