@@ -149,11 +149,13 @@ def test_the_tables_of_the_record_hold_nothing_twice_and_nothing_that_is_not_use
 
 def test_the_suite_says_a_line_for_each_dtype_and_mask_and_one_for_all():
     said = []
-    small = dict(Nq=8, D=8, Hq=4)
-    which = [Call(**small), Call(**small, dropout_p=0.1), Call(**small, Hkv=2), Call(**small, mask="bool")]
+    small, one = dict(Nq=8, D=8, Hq=4), dict(Nq=1, Nk=1024)
+    which = [Call(**small), Call(**small, dropout_p=0.1), Call(**small, mask="bool"), Call(**one)]
+    which += [Call(**one, Hkv=2), Call(**one, mask="bool")]
     list(dispatch.run(which, device="cpu", say=said.append))
     assert said == [
-        "float16   mask=none        3 calls: flash 1, math 1, raises 1",
+        "single calls               3 calls: flash 2, math 1",
+        "float16   mask=none        2 calls: flash 1, raises 1",
         "float16   mask=bool        1 calls: flash 1",
-        "in all on cpu              4 calls: flash 2, math 1, raises 1",
+        "in all on cpu              6 calls: flash 4, math 1, raises 1",
     ]

@@ -18,7 +18,8 @@ OPERATORS = {
 
 
 def run(calls, device="cuda", tables=None, say=print):
-    """Ask about and run every Call; yields one dict a call, and says a line for each dtype and mask.
+    """Ask about and run every Call; yields one dict a call, and says a line for each dtype and mask of the
+    grid and one for the single calls.
 
     Keys: device, call (what differs from Call()), choice, order, no (backend -> PyTorch's reasons), kernels;
     where there is one: refused (the error that the call raises), masked_row. With "error" instead where no
@@ -26,9 +27,14 @@ def run(calls, device="cuda", tables=None, say=print):
     With `tables` (compact.new_tables()) the rows are compact.
     """
     from flashlab.bench.compact import compact
+    from flashlab.dispatch.grid import grid
 
-    total = Counter()
-    for (dtype, mask), group in itertools.groupby(calls, key=lambda call: (call.dtype, call.mask)):
+    total, product = Counter(), set(grid())
+
+    def label(call):
+        return f"{call.dtype:9} mask={call.mask}" if call in product else "single calls"
+
+    for of, group in itertools.groupby(calls, key=label):
         counts = Counter()
         for call in group:
             row = {"device": device, "call": call.changed()}
@@ -39,7 +45,7 @@ def run(calls, device="cuda", tables=None, say=print):
                 say(f"no answer for {call}: {row['error']}")
             yield row if tables is None else compact(row, tables)
             counts[outcome(row)] += 1
-        say(f"{dtype:9} mask={mask:8} {summary(counts)}")
+        say(f"{of:23} {summary(counts)}")
         total += counts
     say(f"{f'in all on {device}':23} {summary(total)}")
 
@@ -108,7 +114,7 @@ def profiled(call, device):
 
     once()  # builds plans and loads modules
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
-    with profile(activities=activities) as seen:
+    with profile(activities=activities, acc_events=True) as seen:  # without it a warning
         once()
         if device == "cuda":
             torch.cuda.synchronize()
