@@ -43,8 +43,8 @@ def recorded(suite=None):
 
     `stopped`: the run ended before its plan did, its rows are the first ones of the plan. h200_kernels.json
     is one: of bfloat16 at D 128 it has only the forward pass at N 512 without a mask, all else is complete.
-    h200_hopper.json is another: of the backward pass in float16 it has D 128 without a mask only (and two rows
-    of the next case). The command in its provenance measures everything.
+    h200_hopper.json is another: of the backward pass in float16 it has D 128 without a mask and two rows of
+    the next case. The command in the provenance measures everything.
     """
     paths = sorted(FOLDER.glob("*.json"))
     found = ({**json.loads(p.read_text(encoding="utf-8")), "file": p.name} for p in paths)
