@@ -1,5 +1,6 @@
 """The simulator of warpgroups: the Hopper kernels are right in it, and what is planted into them is found."""
 
+import itertools
 import math
 import threading
 
@@ -96,6 +97,29 @@ def test_it_is_right_for_every_kind_of_problem(order, case):
     warpgroups.check(lambda: forward(order, **CASES[case]), ("time", "last-first"))
 
 
+# order, consumers, stages of K and of V
+RINGS = list(itertools.product(STEPS[1:], (2, 3), ((2, 2), (2, 3), (3, 3))))
+ENDS = [  # (queries, keys) around the 64 rows of a consumer and of a key tile, and three consumers' 192
+    (1, 1), (63, 63), (64, 64), (65, 65), (191, 191), (192, 192), (193, 193), (387, 387), (63, 1), (65, 64),
+    (191, 65), (192, 63), (193, 191), (387, 193), (1, 65), (64, 193), (191, 387), (193, 400),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(RINGS)), ids=lambda number: str(RINGS[number]))
+def test_each_order_ring_and_number_of_consumers_is_right_at_ragged_ends(number, monkeypatch):
+    order, consumers, (stages, v_stages) = RINGS[number]
+    # over the three rings an order meets each of the ends once; over the orders, each end meets each mask
+    for i in range(6):
+        queries, keys = ENDS[(6 * (number % 3) + 5 * (number // 3) + i) % len(ENDS)]
+        causal = (None, "top-left", "bottom-right")[i % 3]
+        monkeypatch.setattr(hopper_host, "H200_SMS", 1 + (number + i) % 3)
+        with simulated(warpgroups.SCHEDULES[(6 * number + i) % len(warpgroups.SCHEDULES)]):
+            forward(
+                order, Hq=2 + i // 3, Nq=queries, Nk=keys, D=16, causal=causal, stages=stages,
+                v_stages=v_stages, consumers=consumers,
+            )  # fmt: skip
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_planted_mistake_is_found_in_every_schedule_and_named(fault, planted):
     planted(fault)
@@ -105,6 +129,13 @@ def test_a_planted_mistake_is_found_in_every_schedule_and_named(fault, planted):
         assert type(found.value).__name__ in fault.kinds.split(), f"{schedule}: {found.value!r}"
         for words in fault.says:
             assert words in str(found.value), schedule
+
+
+def test_a_plan_without_its_last_entry_is_read_beyond_its_end(monkeypatch):
+    whole = hopper_host.plan
+    monkeypatch.setattr(hopper_host, "plan", lambda *args: whole(*args)[:-1].clone())
+    with pytest.raises(faults.OutOfBounds, match="my_work.*load of element"), simulated():
+        forward("look_ahead", Nq=384)
 
 
 @pytest.mark.parametrize("order", STEPS)

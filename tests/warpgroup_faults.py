@@ -28,6 +28,10 @@ class Fault(NamedTuple):
 
 
 THREE = dict(consumers=3, causal="top-left", Hq=4, Nk=384)
+RAGGED = dict(consumers=3, Hq=2, Nq=193)  # the last block of a head has rows for one consumer only
+TILE_OF_CONSUMER = """, PERSISTENT)
+        block, batch, head = my_tile(work, (num_queries + BLOCK_Q - 1) // BLOCK_Q, num_heads)
+        first_row"""
 FAULTS = [
     Fault(
         "the consumers wait for the wrong parity", "_parts",
@@ -193,6 +197,51 @@ FAULTS = [
         "Overwritten WrongArrivals Deadlock ReadTooEarly", ("v_",), "one_by_one", THREE,
     ),
     Fault(
+        "the place of Q is handed back before its last scores are waited for", "_orders",
+        "    scores = warpgroup_mma_wait(0, deps=(scores,))\n    release(k_ring, n)\n    if PERSISTENT:\n"
+        "        mbarrier.arrive(q_emptied, count=1, pred=is_last)\n",
+        "    if PERSISTENT:\n        mbarrier.arrive(q_emptied, count=1, pred=is_last)\n"
+        "    scores = warpgroup_mma_wait(0, deps=(scores,))\n    release(k_ring, n)\n",
+        "Overwritten", ("q_tiles", "the wgmma with k tile", "q_emptied"), "one_by_one",
+    ),
+    Fault(
+        "a consumer without rows does not hand back the place of Q", "_orders",
+        "pred=mine == 0", "pred=mine < 0",
+        "Deadlock", ("produce", "waits for q_emptied[1]", "0 of 1 arrivals"), "one_by_one", RAGGED,
+    ),
+    Fault(
+        "the producer waits for the other parity of Q's place", "",
+        "mbarrier.wait(q_emptied.index(which), (round & 1) ^ 1)",
+        "mbarrier.wait(q_emptied.index(which), round & 1)",
+        "Deadlock", ("produce", "q_emptied[0], phase 0 (parity 0)"),
+    ),
+    Fault(
+        "the consumers wait for the first Q all the time", "",
+        "mbarrier.wait(q_filled.index(WHICH), round & 1)", "mbarrier.wait(q_filled.index(WHICH), 0)",
+        "ReadTooEarly Deadlock Overwritten", ("q_",),
+    ),
+    Fault(
+        "O is stored where the next Q comes", "",
+        "        o_tiles = gl.allocate", "        unused = gl.allocate",
+        "Overwritten ReadTooEarly MissingFence", ("q_tiles",),
+    ),
+    Fault(
+        "a consumer does not count the tiles that it passes by", "",
+        "n += tiles[2]", "n += tiles[1]",
+        "Deadlock ReadTooEarly Overwritten WrongArrivals", ("consume",), "one_by_one", THREE,
+    ),
+    Fault(
+        "the plan is read one entry too low", "_parts",
+        "i = gl.load(plan_ptr + i)", "i = gl.load(plan_ptr + (i - 1))",
+        "OutOfBounds", ("consume", "store of element"),
+    ),
+    Fault(
+        "the consumers stay one entry of the plan behind the producer", "",
+        f"i + 1{TILE_OF_CONSUMER}",
+        f"i{TILE_OF_CONSUMER}",
+        "Deadlock", ("waits for",), "one_by_one", dict(causal="top-left", Hq=2, Nk=384),
+    ),
+    Fault(
         "the turn is never passed on", "_orders",
         "    mbarrier.arrive(turn.index((WHICH + 1) % CONSUMERS), count=1)\n", "    pass\n",
         "Deadlock", ("consume 1", "waits for turn[1]"), "in_turns",
@@ -207,6 +256,18 @@ FAULTS = [
         "mbarrier.arrive(turn.index((WHICH + 1) % CONSUMERS), count=1)",
         "mbarrier.arrive(turn.index(0), count=1)",
         "Deadlock WrongArrivals", ("turn[",), "in_turns",
+    ),
+    Fault(
+        "of three consumers two pass the turn to and fro", "_orders",
+        "mbarrier.arrive(turn.index((WHICH + 1) % CONSUMERS), count=1)",
+        "mbarrier.arrive(turn.index((WHICH + 1) % 2), count=1)",
+        "Deadlock WrongArrivals", ("turn[",), "in_turns", THREE,
+    ),
+    Fault(
+        "in turns the place of Q is never handed back", "_orders",
+        "        mbarrier.arrive(q_emptied, count=1)\n    acc = start_output",
+        "        pass\n    acc = start_output",
+        "Deadlock", ("produce", "waits for q_emptied[0], phase 0", "0 of 1 arrivals"), "in_turns",
     ),
     Fault(
         "a stage is released while P V of the last tile still reads V", "_orders",
