@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("triton")
 import torch
 from test_hopper import small
+from warpgroup_faults import Fault, plant
 
 from flashlab.kernels import gate, hopper_gate, hopper_host, launch
 
@@ -35,6 +36,17 @@ def test_too_few_registers_are_found_as_spills_and_as_serialised_products():
     found = hopper_gate.problems(hopper_gate.Case(1, 128), report)
     assert "spills" in found[0] and "serialised" in found[1]
     assert report.count("WARPGROUP") == 2 * report.count("HGMMA")
+
+
+def test_q_kept_in_registers_is_found(monkeypatch, tmp_path):
+    place = "q_tiles.index(WHICH).reshape([ROWS, BLOCK_D])"
+    load = f"{place}.load(gl.DotOperandLayout(0, SCORES, 2))"
+    modules = plant(Fault("Q in registers", "", f"q = {place}\n", f"q = {load}\n", "", ()), tmp_path)
+    monkeypatch.setattr(hopper_host, "hopper", modules[""])
+    monkeypatch.setattr(hopper_host, "ORDERS", {"one_by_one": modules["_orders"].one_by_one})
+    case = hopper_gate.Case(2, 128, masked=False)
+    found = hopper_gate.problems(case, hopper_gate.compile_case(case))
+    assert found == ["an operand of a product stays in registers while the loop goes on"]
 
 
 def test_any_number_of_heads_mask_length_and_stride_is_the_same_machine_code():
@@ -74,6 +86,7 @@ def test_exp2_between_the_start_of_a_product_and_its_wait_are_counted():
         (dict(WARPGROUP=128), "serialised"),
         (dict(overlapped=0), "only 0 exp2"),
         (dict(UTMALDG=0), "no TMA"),
+        (dict(LDSM=8), "stays in registers"),
     ],
 )
 def test_what_is_wrong_with_a_kernel_is_said(changes, says):
@@ -84,3 +97,27 @@ def test_what_is_wrong_with_a_kernel_is_said(changes, says):
     own = {k: v for k, v in changes.items() if k in report._fields}
     (problem,) = hopper_gate.problems(case, report._replace(**own, counts=counts | changes))
     assert says in problem
+
+
+def test_threads_of_three_consumers_have_128_registers_each_at_the_start():
+    counts = dict(HGMMA=36, WARPGROUP=12, UTMALDG=9, UTMASTG=3, USETMAXREG=5)
+    report = gate.Report("forward_kernel", 90, 128, 0, 148_000, 0, counts)
+    case = hopper_gate.Case(5, 64)  # in the order one_by_one, where no exp2 stands under a product
+    assert hopper_gate.problems(case, report) == []
+    assert hopper_gate.problems(case, report._replace(registers=136)) == [
+        "no reallocation: 136 registers for each of 512 threads"
+    ]
+
+
+def test_each_binary_that_step_5_can_choose_is_compiled():
+    chosen = {
+        (dim, causal is not None, hopper_host.config_for(dim, 5, causal, keys))
+        for dim in (64, 128, 256)
+        for causal in (None, "top-left")
+        for keys in (1, 1024, hopper_host.SHORT, hopper_host.SHORT + 1, 10**6)
+    }
+    compiled = [case for case in hopper_gate.ALL if case.step == 5]
+    for dtype in ("float16", "bfloat16"):
+        assert {(c.dim, c.masked, c.config) for c in compiled if c.dtype == dtype} == chosen
+    usual = {(c.dim, c.masked, c.config) for c in hopper_gate.USUAL if c.step == 5}
+    assert usual == {one for one in chosen if one[0] != 256}  # 256: as step 3

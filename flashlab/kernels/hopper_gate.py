@@ -4,7 +4,8 @@
 
 What only ptxas decides is found here: registers that are spilled, products that are serialised (it then waits
 for each wgmma by itself: two WARPGROUP instructions for each HGMMA instead of two for a product of several),
-and a softmax that it moved out from under the product that should hide it.
+a softmax that it moved out from under the product that should hide it, and operands that are loaded into
+registers (LDSM) before a loop: a wrong answer, where the loop writes to them.
 """
 
 import argparse
@@ -104,6 +105,8 @@ def problems(case, report):
     hgmma, waits = report.count("HGMMA"), report.count("WARPGROUP")
     if not hgmma or not report.count("UTMALDG") or not report.count("UTMASTG"):
         found.append("no wgmma, or no TMA")
+    if report.count("LDSM"):  # ptxas 12.8 gives such registers to the softmax, and the next tile reads them
+        found.append("an operand of a product stays in registers while the loop goes on")
     if waits >= hgmma:
         found.append(f"serialised: {waits} WARPGROUP instructions for {hgmma} HGMMA")
     backward = isinstance(case, Backward)
