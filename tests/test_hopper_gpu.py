@@ -22,6 +22,17 @@ SHAPES = [
 ]  # fmt: skip
 
 
+# What step 5 can choose: (head dim, masks under which it does, its Config)
+CHOSEN = {
+    "D 64": (64, CAUSAL, hopper_host.config_for(64)),
+    "D 128, short under a mask": (128, CAUSAL[1:], hopper_host.config_for(128, 5, "top-left", 1)),
+    "D 128": (128, CAUSAL, hopper_host.config_for(128, 5, "top-left", 10**6)),
+    "D 256": (256, CAUSAL, hopper_host.config_for(256)),
+}
+CHOICES = [(name, causal) for name, (_, masks, _) in CHOSEN.items() for causal in masks]
+ENDS = (1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 387)  # of consumers, their blocks, tiles of keys
+
+
 @pytest.fixture(autouse=True)
 def hopper_only():
     if torch.cuda.get_device_capability() != (9, 0):
@@ -41,12 +52,40 @@ def test_every_step_is_right_for_every_size_mask_and_format(step, shape, causal,
     check_forward(lambda *x, **how: forward(*x, step=step, **how), *draw(shape, dtype, "cuda"), causal=causal)
 
 
+@pytest.mark.parametrize(("name", "causal"), CHOICES)
+def test_what_step_5_chooses_is_right_at_every_ragged_end_with_fewer_blocks_than_sms(name, causal):
+    dim, _, config = CHOSEN[name]
+    for shift in (0, 1, 5):  # as many keys as queries, and all kinds of more and fewer
+        for queries, keys in zip(ENDS, ENDS[shift:] + ENDS[:shift], strict=True):
+            q, k, v = draw((1, 6, 2, queries, keys, dim), torch.bfloat16, "cuda", seed=shift)
+            check_forward(forward, q, k, v, causal=causal, config=config)
+
+
+@pytest.mark.parametrize(("name", "causal"), CHOICES)
+def test_what_step_5_chooses_is_right_when_each_program_does_many_blocks(name, causal):
+    dim, _, config = CHOSEN[name]
+    for queries, keys in ((193, 129), (129, 321), (65, 65), (1, 200)):
+        q, k, v = draw((4, 96, 24, queries, keys, dim), torch.bfloat16, "cuda")
+        check_forward(forward, q, k, v, causal=causal, config=config)
+
+
+@pytest.mark.parametrize(
+    ("dim", "consumers", "stages", "v_stages"),
+    [(64, 2, 2, 3), (64, 3, 2, 2), (64, 3, 3, 3), (128, 2, 2, 2), (128, 2, 2, 3)],
+)
 @pytest.mark.parametrize("order", hopper_host.ORDERS)
-@pytest.mark.parametrize("dim", [64, 128, 256])
-def test_every_order_is_right_when_a_program_does_many_blocks(dim, order):
-    config = hopper_host.config_for(dim)._replace(order=order)
-    q, k, v = draw((2, 32, 8, 1111, 1333, dim), torch.bfloat16, "cuda")
+def test_every_order_and_ring_is_right_when_a_program_does_many_blocks(
+    order, dim, consumers, stages, v_stages
+):
+    config = hopper_host.Config(128, order, True, stages, v_stages, consumers=consumers)
+    q, k, v = draw((2, 32, 8, 411, 533, dim), torch.bfloat16, "cuda")
     check_forward(forward, q, k, v, causal="bottom-right", config=config)
+
+
+@pytest.mark.parametrize("causal", CAUSAL)
+def test_long_sequences_with_the_configuration_of_their_length_are_right(causal):
+    q, k, v = draw((1, 2, 1, 2100, 2113, 128), torch.float16, "cuda")
+    check_forward(forward, q, k, v, causal=causal)
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.3, 3.0])
@@ -84,13 +123,41 @@ def test_a_head_neither_reads_nor_overwrites_the_next_one():
     assert torch.equal(lse.flatten(0, 1), torch.cat([x[0, 0][None] for _, x in alone]))
 
 
-@pytest.mark.parametrize("step", hopper_host.STEPS)
-def test_fifty_runs_are_equal_bit_for_bit(step):
-    q, k, v = draw((2, 8, 2, 1000, 1200, 128), torch.bfloat16, "cuda")
-    first = forward(q, k, v, causal="bottom-right", step=step)
+def assert_fifty_runs_are_equal(dim, causal, **how):
+    q, k, v = draw((2, 8, 2, 1000, 1200, dim), torch.bfloat16, "cuda")
+    first = forward(q, k, v, causal=causal, **how)
     for _ in range(50):
-        again = forward(q, k, v, causal="bottom-right", step=step)
+        again = forward(q, k, v, causal=causal, **how)
         assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("step", (1, 2, 3, 4))
+def test_fifty_runs_are_equal_bit_for_bit(step):
+    assert_fifty_runs_are_equal(128, "bottom-right", step=step)
+
+
+@pytest.mark.parametrize(("name", "causal"), CHOICES)
+def test_fifty_runs_of_what_step_5_chooses_are_equal_bit_for_bit(name, causal):
+    dim, _, config = CHOSEN[name]
+    assert_fifty_runs_are_equal(dim, causal, config=config)
+
+
+@pytest.mark.parametrize(("name", "causal"), CHOICES)
+def test_a_captured_graph_of_what_step_5_chooses_sees_new_inputs(name, causal):
+    dim, _, config = CHOSEN[name]
+    shape = (2, 48, 12, 300, 333, dim)  # more blocks than SMs
+    q, k, v = draw(shape, torch.bfloat16, "cuda")
+    forward(q, k, v, causal=causal, config=config)  # compiles, and brings the plan
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = forward(q, k, v, causal=causal, config=config)
+    for seed in (1, 2):
+        for x, new in zip((q, k, v), draw(shape, torch.bfloat16, "cuda", seed=seed), strict=True):
+            x.copy_(new)
+        graph.replay()
+        want = forward(q, k, v, causal=causal, config=config)
+        assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
 
 
 def test_gradients_and_a_captured_graph_work_through_the_public_call():
