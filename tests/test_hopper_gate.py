@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("triton")
 import torch
 from test_hopper import small
-from warpgroup_faults import Fault, plant
+from warpgroup_planting import Fault, plant
 
 from flashlab.kernels import gate, hopper_gate, hopper_host, launch
 
