@@ -169,11 +169,7 @@ def _block(e, op, tile, begins):
 
 
 def _awaited(op, loaded, stages):
-    """(barrier, tile) of a wait for "k_filled[1], phase 2": the tile that was copied there at that lap.
-
-    The simulator may call a ring's barriers "k_ring[1][stage]" (filled) and "k_ring[2][stage]" (emptied).
-    """
-    op = re.sub(r"_ring\[(\d)\]", lambda found: {"1": "_filled", "2": "_emptied"}[found[1]], op)
+    """(barrier, tile) of a wait for "k_filled[1], phase 2": the tile that was copied there at that lap."""
     name, stage, phase = re.fullmatch(r"(\w+?)(?:\[(\d+)\])?, phase (\d+)", op).groups()
     barrier, tensor = name if stage is None else f"{name}[{stage}]", name[0]
     if name == "turn":

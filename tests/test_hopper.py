@@ -151,6 +151,19 @@ def test_without_a_mask_a_plan_goes_head_by_head():
     assert share == [(block, head) for head in range(3) for block in (2, 1, 0)]
 
 
+def test_a_new_shape_inside_a_graph_is_one_sentence_and_a_planned_one_stays_in_memory(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    shapes = (1, 2, 300, 64), (1, 2, 300, 64)
+    with pytest.raises(RuntimeError, match="call it once with this shape before the capture"):
+        hopper_host.plan(3, 128, 64, 0, *shapes, torch.device("cuda"))
+    work = hopper_host.plan(3, 128, 64, 0, *shapes, torch.device("cpu"))
+    assert hopper_host.kept_for_graphs(work) is work and not hopper_host.IN_GRAPHS  # no graph on a CPU
+    monkeypatch.setattr(hopper_host, "capturing", lambda device: True)
+    monkeypatch.setattr(hopper_host, "IN_GRAPHS", {})
+    hopper_host.kept_for_graphs(hopper_host.kept_for_graphs(work))
+    assert list(hopper_host.IN_GRAPHS.values()) == [work]
+
+
 def test_step_5_takes_what_was_fastest_for_each_shape():
     assert hopper_host.config_for(64)[1:] == ("one_by_one", True, 3, 3, 4, 3)
     assert hopper_host.config_for(128, 5, "top-left", 2048).order == "look_ahead"

@@ -32,10 +32,15 @@ def compact(row, tables):
         short["kernels"] = parts(row["kernels"], row["call"].get("requires_grad", False))
     for name in REPEATED:
         if name in short:
-            if short[name] not in tables[name]:
-                tables[name].append(short[name])
-            short[name] = tables[name].index(short[name])
+            short[name] = place(tables[name], short[name])
     return short
+
+
+def place(table, value):
+    """Where the value stands in the table (a list), which grows by it if it is new."""
+    if value not in table:
+        table.append(value)
+    return table.index(value)
 
 
 def expand(row, record):

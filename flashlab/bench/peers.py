@@ -27,6 +27,7 @@ SDPA = {
     "sdpa-efficient": "EFFICIENT_ATTENTION",
     "sdpa-math": "MATH",
 }
+NO_HOPPER = "fa3 needs a Hopper GPU (H100, H200)."
 
 
 class Absent(Exception):
@@ -66,7 +67,7 @@ def absent():
         for name, (modules, how) in FLASH_ATTN.items()
         if not any(map(found, modules))
     }
-    return missing if on_hopper() else missing | {"fa3": "fa3 needs a Hopper GPU (H100, H200)."}
+    return missing if on_hopper() else missing | {"fa3": NO_HOPPER}
 
 
 def on_hopper():
@@ -124,7 +125,7 @@ def flashlab(backend):
 def fa3():
     """flashlab's FlashAttention-3. Raises Absent where there is no Hopper GPU."""
     if not on_hopper():
-        raise Absent(absent()["fa3"])
+        raise Absent(NO_HOPPER)
     return flashlab("fa3")
 
 

@@ -36,6 +36,7 @@ from flashlab.kernels.hopper_backward_parts import (
     make_own,
     minus,
     own_tiles,
+    rows_from,
     start_dp,
     take_own,
 )
@@ -95,7 +96,7 @@ def add_query_tile(
     lse and delta [BLOCK_Q] are the tile's; those of the next tile are loaded meanwhile and returned.
     """
     COLUMNS: gl.constexpr = gl.SliceLayout(0, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16]))
-    next_lse, next_delta = load_rows(lse_ptr, delta_ptr, first + BLOCK_Q, num_queries, BLOCK_Q)
+    next_lse, next_delta = load_rows(lse_ptr, delta_ptr, rows_from(first + BLOCK_Q, BLOCK_Q), num_queries)
     # n >= 0, so that n >> 31 is 0. The compiler does not know: it makes the 16 descriptors of K and V that
     # wgmma wants anew for each tile, instead of keeping them in registers that dK and dV need.
     k, v = own_tiles(own, which + (n >> 31))
@@ -110,9 +111,7 @@ def add_query_tile(
     scores = warpgroup_mma_wait(1, deps=(scores,))
     p = gl.exp2(scores * qk_scale - in_log2(gl.convert_layout(lse, COLUMNS))[None, :])
     if CAUSAL:
-        # one number a thread, until every thread needs 16 of them: that is what convert_layout makes
-        rows = first + gl.arange(0, BLOCK_Q, gl.BlockedLayout([1], [32], [4], [0]))
-        seen = keys[:, None] <= gl.convert_layout(rows, COLUMNS)[None, :]
+        seen = keys[:, None] <= gl.convert_layout(rows_from(first, BLOCK_Q), COLUMNS)[None, :]
         p = gl.where(seen, p, 0.0)
     # FA2 Alg. 2, line 12: dV_j += P^T dO_i
     dv = start_output(p, do, dv)
@@ -151,7 +150,7 @@ def consume_queries(
     delta_ptr += before
     n = 0  # query tiles met so far
     for _ in range(0, group):
-        lse, delta = load_rows(lse_ptr, delta_ptr, start * BLOCK_Q, num_queries, BLOCK_Q)
+        lse, delta = load_rows(lse_ptr, delta_ptr, rows_from(start * BLOCK_Q, BLOCK_Q), num_queries)
         if CAUSAL:
             for i in range(start, full):
                 dk, dv, lse, delta = add_query_tile(

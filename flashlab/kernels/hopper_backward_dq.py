@@ -7,9 +7,10 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from flashlab.kernels.gluon_names import tma_store
 from flashlab.kernels.hopper_backward_parts import (
     fill_own,
+    in_log2,
+    load_rows,
     make_own,
     minus,
-    row_numbers,
     start_dp,
     take_own,
 )
@@ -93,7 +94,8 @@ def consume_keys(
     first_row = (2 * block + WHICH) * ROWS
     rows = first_row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
     before = (batch * num_heads + head).to(gl.int64) * num_queries
-    lse, delta = row_numbers(lse_ptr + before, delta_ptr + before, rows, num_queries)
+    lse, delta = load_rows(lse_ptr + before, delta_ptr + before, rows, num_queries)
+    lse = in_log2(lse)
     q, do = take_own(own, WHICH)
     dq = gl.zeros([ROWS, BLOCK_D], gl.float32, OUTPUT)
     for j in range(0, full):

@@ -12,25 +12,22 @@ LOG2_E_ = gl.constexpr(LOG2_E)
 
 
 @gluon.jit
-def load_rows(lse_ptr, delta_ptr, first, num_queries, BLOCK_Q: gl.constexpr):
-    """lse and delta [BLOCK_Q] of the rows from `first` on, one number a thread; beyond the end +inf and 0."""
-    rows = first + gl.arange(0, BLOCK_Q, gl.BlockedLayout([1], [32], [4], [0]))
+def rows_from(first, BLOCK_Q: gl.constexpr):
+    """The BLOCK_Q rows from `first` on, one number a thread: convert_layout spreads them."""
+    return first + gl.arange(0, BLOCK_Q, gl.BlockedLayout([1], [32], [4], [0]))
+
+
+@gluon.jit
+def load_rows(lse_ptr, delta_ptr, rows, num_queries):
+    """lse and delta of rows, in their layout; beyond the end +inf and 0."""
     lse = gl.load(lse_ptr + rows, mask=rows < num_queries, other=float("inf"))
     return lse, gl.load(delta_ptr + rows, mask=rows < num_queries, other=0.0)
 
 
 @gluon.jit
 def in_log2(lse):
-    """lse in units of log2; +inf, which makes P = 0, for rows without a key."""
+    """lse in units of log2; for rows without a key +inf, as beyond the end: that makes P = 0."""
     return gl.where(lse == float("-inf"), float("inf"), lse * LOG2_E_)
-
-
-@gluon.jit
-def row_numbers(lse_ptr, delta_ptr, rows, num_queries):
-    """lse of rows in units of log2, and delta; +inf, which makes P = 0, beyond the end or without a key."""
-    lse = gl.load(lse_ptr + rows, mask=rows < num_queries, other=float("inf"))
-    delta = gl.load(delta_ptr + rows, mask=rows < num_queries, other=0.0)
-    return in_log2(lse), delta
 
 
 @gluon.jit

@@ -112,7 +112,8 @@ def forward(q, k, v, *, causal=None, scale, step=5, config=None):
         if config.persistent:
             grid = min(grid, programs(q.device))
             longest_first = shift if causal else None
-            schedule = (plan(grid, rows, config.block_k, longest_first, q.shape, k.shape, q.device),)
+            work = plan(grid, rows, config.block_k, longest_first, q.shape, k.shape, q.device)
+            schedule = (kept_for_graphs(work),)
         only_here = dict(
             K_STAGES=config.num_stages, V_STAGES=config.v_stages, ORDER=ORDERS[config.order],
             CONSUMERS=config.consumers, PERSISTENT=config.persistent,
@@ -136,8 +137,14 @@ def plan(programs, rows, block_k, shift, q_shape, k_shape, device):
 
     Under a causal mask (`shift` is not None) the longest come first, each for the program that is done first:
     a program that took every 132nd tile would meet the long ones again and again. They are dealt out by
-    sections of heads whose K and V fit in L2.
+    sections of heads whose K and V fit in L2. Raises RuntimeError for a new shape while a CUDA graph is being
+    captured.
     """
+    if capturing(device):
+        raise RuntimeError(
+            "fa3 plans its work on the host when it first meets a shape, which a CUDA graph cannot capture: "
+            "call it once with this shape before the capture"
+        )
     (batch, heads, num_queries, dim), (_, kv_heads, num_keys, _) = q_shape, k_shape
     blocks, total, section = -(-num_queries // rows), batch * heads, 1
     if shift is not None:
@@ -157,6 +164,21 @@ def plan(programs, rows, block_k, shift, q_shape, k_shape, device):
     firsts = itertools.accumulate(map(len, shares), initial=programs + 1)
     numbers = [*firsts, *itertools.chain(*shares), 0]  # a program reads one entry ahead
     return torch.tensor(numbers, dtype=torch.int32, device=device)
+
+
+IN_GRAPHS = {}  # plans by address: a captured graph knows only that, and the cache may forget them
+
+
+def kept_for_graphs(work):
+    """The plan, which from now on stays in memory if a CUDA graph is being captured."""
+    if capturing(work.device):
+        IN_GRAPHS[work.data_ptr()] = work
+    return work
+
+
+def capturing(device):
+    """Whether a CUDA graph is being captured there."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def programs(device):

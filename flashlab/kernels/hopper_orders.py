@@ -4,9 +4,10 @@
     step 3, look_ahead    S(j+1) starts; under it softmax(j); O += P(j) V(j); next j
     step 4, in_turns      S(j+1) and O += P(j) V(j) start together; under the second softmax(j+1); next j
 
-Each takes q [ROWS, BLOCK_D] in shared memory, the rings (k_ring, v_ring), `turn`, the number n of its first
-key tile in the rings, full and end from `key_tiles`, what `weigh` must know of the mask (`sees`), and the
-empty state (row_max, row_sum, acc), which it returns filled. Products only start; warpgroup_mma_wait(m)
+Each takes q [ROWS, BLOCK_D] in shared memory, where the warpgroups meet (`meet`: k_ring, v_ring, turn, and
+q_emptied, at which a persistent program's consumer arrives after its last scores), the number n of its first
+key tile in the rings, (full, mine, end) from `my_key_tiles`, what `weigh` must know of the mask (`sees`), and
+the empty state (row_max, row_sum, acc), which it returns filled. Products only start; warpgroup_mma_wait(m)
 returns when all but the last m of them are done, in the order in which they started. Until then they read
 their tiles.
 """

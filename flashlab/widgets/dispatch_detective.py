@@ -112,17 +112,12 @@ def packed(answers):
     `index`: [times, answer], in the order of the answers; `answers`: a list of numbers for each, the places
     of its fields in `values`, field by field, then those of its rows in `rows`.
     """
+    from flashlab.bench.compact import place
+
     values, rows, numbers, index = {}, [], [], []
     for answer in answers:
         plain = {name: value for name, value in answer.items() if name != "rows"}
-        fields = [_place(values.setdefault(name, []), value) for name, value in plain.items()]
-        index.append(_place(numbers, fields + [_place(rows, row) for row in answer["rows"]]))
+        fields = [place(values.setdefault(name, []), value) for name, value in plain.items()]
+        index.append(place(numbers, fields + [place(rows, row) for row in answer["rows"]]))
     runs = [[len(list(same)), number] for number, same in itertools.groupby(index)]
     return {"index": runs, "answers": numbers, "values": values, "rows": rows}
-
-
-def _place(table, value):
-    """Where the value stands in the table, which grows by it if it is new."""
-    if value not in table:
-        table.append(value)
-    return table.index(value)

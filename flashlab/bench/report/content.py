@@ -1,7 +1,6 @@
 """The report as blocks: what was measured here, what was checked without a clock, sentences, records."""
 
 import flashlab
-from flashlab import bench
 from flashlab.bench.report import curves, sentences
 from flashlab.bench.report.blocks import Claim, Page, Section, Table, Text
 from flashlab.bench.report.records import METRICS, machine, version
@@ -102,13 +101,12 @@ def _recorded(facts):
     blocks += [curves.time_chart(group, []) for group in shown]
     memory = list(curves.groups(facts.recorded, "extra_bytes").values())[:1]
     blocks += [curves.memory_chart(group, "extra_bytes") for group in memory]
-    stopped = {record["file"] for record in bench.recorded() if record.get("stopped")}
     for group in shown + memory:
         origin = group[0].provenance
         values = {x: origin.get(x) for x in ("driver", "torch", "triton", "command", "commit")}
         values |= {"machine": machine(origin), "date": origin["date"][:10], "file": group[0].file}
         blocks.append(Text(t("report.recorded.origin", **values), "note"))
-        if group[0].file in stopped:
+        if group[0].file in facts.stopped:
             blocks.append(Text(t("report.recorded.stopped"), "note"))
     return Section(t("report.recorded.title"), tuple(blocks), "recorded")
 

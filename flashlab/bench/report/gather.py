@@ -22,6 +22,7 @@ class Facts:
     exercises: list
     traffic: object
     runs: list  # the records behind `own`: suite, file, provenance, how many rows were used
+    stopped: set  # the files behind `recorded` whose run ended before its plan did
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,12 @@ class TrafficCheck:
 def facts(own_records, origin):
     """Everything for one report; `own_records` are the learner's, `origin` the provenance of this moment."""
     own, refused = records.read(own_records)
-    kept, _ = records.read(bench.recorded(), own=False)
+    of_package = bench.recorded()
+    kept, _ = records.read(of_package, own=False)
+    stopped = {record["file"] for record in of_package if record.get("stopped")}
     runs = [{"record": r, "used": sum(m.provenance is r.get("provenance") for m in own)} for r in own_records]
     mine = [m for m in own if m.own]
-    return Facts(mine, kept, refused + _not_own(own), exercises(), traffic_check(origin), runs)
+    return Facts(mine, kept, refused + _not_own(own), exercises(), traffic_check(origin), runs, stopped)
 
 
 def _not_own(measurements):
