@@ -178,9 +178,9 @@ def test_the_solution_of_the_exercise_passes_and_its_stub_is_not_started(capsys)
 
 
 def test_a_right_answer_is_checked_in_less_than_two_seconds():
-    began = time.monotonic()
+    began = time.process_time()  # a busy machine takes longer, not more
     assert examine(MUTANTS["nothing wrong"]).passed
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_going_through_the_scores_twice_is_right_and_gets_a_remark():

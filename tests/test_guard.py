@@ -1,4 +1,5 @@
 import signal
+import sys
 import threading
 import time
 
@@ -19,6 +20,17 @@ def swallowing():
     while True:
         try:
             time.sleep(0.0001)
+        except:  # noqa: E722
+            pass
+
+
+def swallowing_twice():
+    while True:
+        try:
+            try:
+                time.sleep(0.0001)
+            except:  # noqa: E722
+                pass
         except:  # noqa: E722
             pass
 
@@ -61,12 +73,13 @@ def test_the_result_and_the_exception_of_the_function_come_through():
     assert isinstance(elsewhere(lambda: guard.call(lambda: 1 / 0)), ZeroDivisionError)
 
 
-@pytest.mark.parametrize("function", [endless, swallowing, catching_exceptions])
+@pytest.mark.parametrize("function", [endless, swallowing, swallowing_twice, catching_exceptions])
 def test_an_endless_loop_is_stopped_in_the_main_thread(function):
-    began = time.monotonic()
+    began, tracer = time.monotonic(), sys.gettrace()
     with pytest.raises(guard.TooSlow, match="0.2 s"):
         guard.call(function, seconds=0.2)
     assert time.monotonic() - began < 10
+    assert sys.gettrace() is tracer
 
 
 @pytest.mark.parametrize("function", [endless, catching_exceptions])

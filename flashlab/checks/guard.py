@@ -1,15 +1,16 @@
 """A time limit and a memory limit around a learner's function, undone afterwards whatever happens.
 
-In the main thread of a POSIX system an alarm rings every millisecond once the time is up, so that a loop
-which swallows one exception meets the next. Elsewhere (Windows, widget callbacks) the function runs in a
-thread that gets an asynchronous exception as often. One long call into C code can be stopped by neither: it
-is stopped when it returns.
+In the main thread of a POSIX system an alarm rings every millisecond once the time is up. A loop which
+swallows that exception (`except: pass`) gets the next one a few lines later, inside its handler. Elsewhere
+(Windows, widget callbacks) the function runs in a thread that gets an asynchronous exception as often. One
+long call into C code can be stopped by neither: it is stopped when it returns.
 """
 
 import contextlib
 import contextvars
 import ctypes
 import signal
+import sys
 import threading
 import time
 
@@ -65,27 +66,56 @@ def _learner(function, args):
     return function(*args)
 
 
+def _after(lines):
+    """A tracer that stops the function again, `lines` lines after it has swallowed a stop: sooner or later
+    that line stands in the handler that swallows, out of reach of its `try`."""
+
+    def trace(_frame, event, _argument):
+        nonlocal lines
+        if event == "line":
+            lines -= 1
+            if lines < 0:
+                raise _Stop
+        return trace
+
+    return trace
+
+
 def _with_alarm(function, args, seconds):
+    rings = 0
+
     def ring(_signum, frame):
         # Stop only what runs inside _learner: an alarm that comes when it has just ended must not leak out.
-        while frame is not None:
-            if frame.f_code is _learner.__code__:
-                raise _Stop
+        nonlocal rings
+        inside = []
+        while frame is not None and frame.f_code is not _learner.__code__:
+            inside.append(frame)
             frame = frame.f_back
+        if frame is None:
+            return
+        again = _after(rings % 8)
+        for one in inside:
+            one.f_trace = again
+        sys.settrace(again)
+        rings += 1
+        raise _Stop
 
+    tracer = sys.gettrace()
     handler = signal.signal(signal.SIGALRM, ring)
     began = time.monotonic()
     outer, repeat = signal.setitimer(signal.ITIMER_REAL, seconds, EVERY)
     try:
         return _learner(function, args)
     except _Stop:
-        raise TooSlow(seconds) from None
+        pass
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.settrace(tracer)
         signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
         if outer:
             left = outer - (time.monotonic() - began)
             signal.setitimer(signal.ITIMER_REAL, max(left, EVERY), repeat)
+    raise TooSlow(seconds)
 
 
 def _in_thread(function, args, seconds):
