@@ -120,6 +120,26 @@ def test_a_function_that_ends_at_the_limit_leaks_no_exception():
     assert ended + stopped == 150
 
 
+class Slow:
+    """What the garbage collector calls back: a stop that falls into it is lost."""
+
+    def __del__(self):
+        busy_for(0.01)
+
+
+def test_a_stop_that_is_lost_in_a_finaliser_is_followed_by_another_and_prints_nothing(monkeypatch):
+    def make_slow():
+        while True:
+            Slow()
+
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    for _ in range(10):
+        with pytest.raises(guard.TooSlow):
+            guard.call(make_slow, seconds=0.02)
+    assert not said and sys.unraisablehook == said.append
+
+
 def test_too_much_memory_is_refused_and_the_limit_is_what_it_was():
     before = resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(guard.TooMuchMemory, match="1024 MiB"):

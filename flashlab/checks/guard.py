@@ -52,7 +52,7 @@ def call(function, *args, seconds=3.0, memory=2**30):
     in_main = threading.current_thread() is threading.main_thread()
     stopper = _with_alarm if in_main and hasattr(signal, "setitimer") else _in_thread
     try:
-        with _memory_limit(memory):
+        with _memory_limit(memory), _lost_stops_unsaid():
             return stopper(function, args, seconds)
     except MemoryError:
         raise TooMuchMemory(memory) from None
@@ -81,6 +81,10 @@ def _after(lines):
     return trace
 
 
+def _no_new_frame(*_):
+    """Only the frames that were there when the alarm rang are traced."""
+
+
 def _with_alarm(function, args, seconds):
     rings = 0
 
@@ -96,7 +100,7 @@ def _with_alarm(function, args, seconds):
         again = _after(rings % 8)
         for one in inside:
             one.f_trace = again
-        sys.settrace(again)
+        sys.settrace(_no_new_frame)
         rings += 1
         raise _Stop
 
@@ -144,6 +148,18 @@ def _in_thread(function, args, seconds):
     if "error" in box:
         raise box["error"]
     raise TooSlow(seconds)
+
+
+@contextlib.contextmanager
+def _lost_stops_unsaid():
+    """A stop that falls into a callback of the garbage collector is lost, and the next one follows: Python
+    need not print it."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, _Stop) else hook(lost)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 @contextlib.contextmanager
