@@ -66,6 +66,32 @@ def _learner(function, args):
     return function(*args)
 
 
+def _run(function, args, box):
+    """Put what the function returns or raises into the box: nothing, where it was stopped."""
+    try:
+        box["result"] = _learner(function, args)
+    except _Stop:
+        pass
+    except BaseException as error:
+        box["error"] = error
+
+
+def _apart(function, args, box):
+    """The same in a generator, which has a place of its own for the exception being handled. A stop that
+    comes while Python leaves a handler stays there; elsewhere every later traceback would begin with it.
+    """
+    yield _run(function, args, box)
+
+
+def _taken_from(box, seconds):
+    """What `_run` has put into the box."""
+    if "error" in box:
+        raise box.pop("error")
+    if "result" in box:
+        return box["result"]
+    raise TooSlow(seconds)
+
+
 def _after(lines):
     """A tracer that stops the function again, `lines` lines after it has swallowed a stop: sooner or later
     that line stands in the handler that swallows, out of reach of its `try`."""
@@ -86,7 +112,7 @@ def _no_new_frame(*_):
 
 
 def _with_alarm(function, args, seconds):
-    rings = 0
+    rings, box = 0, {}
 
     def ring(_signum, frame):
         # Stop only what runs inside _learner: an alarm that comes when it has just ended must not leak out.
@@ -109,9 +135,7 @@ def _with_alarm(function, args, seconds):
     began = time.monotonic()
     outer, repeat = signal.setitimer(signal.ITIMER_REAL, seconds, EVERY)
     try:
-        return _learner(function, args)
-    except _Stop:
-        pass
+        next(_apart(function, args, box))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.settrace(tracer)
@@ -119,22 +143,13 @@ def _with_alarm(function, args, seconds):
         if outer:
             left = outer - (time.monotonic() - began)
             signal.setitimer(signal.ITIMER_REAL, max(left, EVERY), repeat)
-    raise TooSlow(seconds)
+    return _taken_from(box, seconds)
 
 
 def _in_thread(function, args, seconds):
     box = {}
-
-    def work():
-        try:
-            box["result"] = _learner(function, args)
-        except _Stop:
-            pass
-        except BaseException as error:
-            box["error"] = error
-
     context = contextvars.copy_context()  # np.errstate and the like
-    thread = threading.Thread(target=context.run, args=(work,), daemon=True)
+    thread = threading.Thread(target=context.run, args=(_run, function, args, box), daemon=True)
     thread.start()
     thread.join(seconds)
     give_up = time.monotonic() + PATIENCE
@@ -143,11 +158,7 @@ def _in_thread(function, args, seconds):
             ctypes.c_ulong(thread.ident), ctypes.py_object(_StopThread)
         )
         thread.join(EVERY)
-    if "result" in box:
-        return box["result"]
-    if "error" in box:
-        raise box["error"]
-    raise TooSlow(seconds)
+    return _taken_from(box, seconds)
 
 
 @contextlib.contextmanager
