@@ -62,8 +62,8 @@ def test_every_number_of_splits_gives_the_same():
     o, lse = check_decode(decode, q, k, v, lengths, num_splits=1)
     for splits in (2, 3, 8, 64, 200):
         got_o, got_lse = check_decode(decode, q, k, v, lengths, num_splits=splits)
-        assert (got_o - o).abs().max() <= 1e-6
-        assert torch.allclose(got_lse, lse, rtol=0, atol=2e-6)
+        assert (got_o - o).abs().max() <= 2e-6
+        assert torch.allclose(got_lse, lse, rtol=0, atol=4e-6)  # 8 units in the last place
     assert (o[0] == 0).all() and (lse[0] == -math.inf).all()
 
 
