@@ -1,9 +1,8 @@
 """The command `flashlab`. Each command's module is imported when it is called."""
 
-import argparse
-
 from flashlab.bench import __main__ as bench
 from flashlab.bench import report
+from flashlab.bench.lines import Parser
 from flashlab.quiz import commands as quiz_commands
 
 
@@ -18,7 +17,7 @@ def doctor(args):
 
 def parser():
     """Return the argument parser; every command has its function in `run`."""
-    top = argparse.ArgumentParser(prog="flashlab", description="An open course on FlashAttention.")
+    top = Parser(prog="flashlab", description="An open course on FlashAttention.")
     top.add_argument(
         "--lang", choices=("en", "zh"), help="language of what is printed (default: FLASHLAB_LANG or en)"
     )

@@ -11,9 +11,10 @@ import time
 
 import pytest
 
-from flashlab import cli
+from flashlab import cli, text
 from flashlab.bench import __main__ as command
-from flashlab.bench import progress, provenance
+from flashlab.bench import files, kernels, lines, progress, provenance
+from flashlab.text import textwidth
 
 SMALL = ["cpu", "--quick", "--lengths", "32", "--peers", "sdpa-flash", "standard"]
 
@@ -21,6 +22,11 @@ SMALL = ["cpu", "--quick", "--lengths", "32", "--peers", "sdpa-flash", "standard
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+def said(text):
+    """What was printed, however it was folded."""
+    return " ".join(text.split())
 
 
 def suite(monkeypatch, rows, **plan):
@@ -68,16 +74,28 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
-        lines = [run.stdout.readline() for _ in range(3)]
+        head, *lines = [run.stdout.readline() for _ in range(4)]
         run.send_signal(signal.SIGINT)
         rest, _ = run.communicate(timeout=60)
     finally:
         run.kill()
     assert all("sdpa-flash" in line for line in lines) and "Traceback" not in rest
+    assert head.split() == "direction dtype D N mask peer FLOP/s ms".split()
     assert run.returncode == 130
     result = json.loads(out.read_text())
     assert result["stopped"] is True and 3 <= len(result["rows"]) < 4000
-    assert f"stopped: {len(result['rows'])} measurements kept" in rest and result["provenance"]["torch"]
+    assert said(rest).endswith(f"stopped; measurements in {out}: {len(result['rows'])}")
+    assert result["provenance"]["torch"]
+
+
+def test_ctrl_c_without_a_file_says_that_nothing_is_kept(monkeypatch, capsys):
+    def rows(say):
+        yield dict(ms=1.0)
+        raise KeyboardInterrupt
+
+    suite(monkeypatch, rows)
+    assert command.main(["cpu"]) == 130
+    assert "measurements made: 1, kept in no file (--out FILE keeps them)" in said(capsys.readouterr().out)
 
 
 def test_a_suite_that_breaks_keeps_what_was_measured_and_still_breaks(tmp_path, monkeypatch):
@@ -101,14 +119,53 @@ def test_an_old_file_stays_whole_when_writing_fails(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_is_said_before_anything_is_measured(tmp_path, capsys, monkeypatch):
-    assert command.main(["cpu", "--out", str(tmp_path / "no" / "x.json")]) == 1
-    assert "there is no folder" in capsys.readouterr().err
-    assert command.main(["cpu", "--peers", "sdpa-flsh"]) == 1
-    assert "Did you mean 'sdpa-flash'" in capsys.readouterr().err
-    assert command.main(["kernels"]) == 1
-    assert "needs an NVIDIA GPU" in capsys.readouterr().err
+    os.mkfifo(tmp_path / "pipe")
+    for words, sentence in {
+        ("cpu", "--out", str(tmp_path / "no" / "x.json")): "there is no folder",
+        ("cpu", "--out", str(tmp_path)): "is a folder; give the name of a file",
+        ("cpu", "--out", str(tmp_path / "pipe")): "is no ordinary file and would be replaced",
+        ("cpu", "--peers", "sdpa-flsh"): "Did you mean 'sdpa-flash'",
+        ("cpu", "--dtypes", "float16"): "flashlab bench cpu takes no --dtypes",
+        ("kernels",): "needs an NVIDIA GPU",
+    }.items():
+        assert command.main([*words]) == 1
+        assert sentence in said(capsys.readouterr().err), words
     with pytest.raises(SystemExit):
         command.main(["cpus"])
+
+
+def test_a_file_that_cannot_be_written_is_said_before_and_after(tmp_path, capsys, monkeypatch):
+    def closed(**_):
+        raise PermissionError(13, "Permission denied")
+
+    suite(monkeypatch, lambda say: iter([dict(ms=1.0)]))
+    with monkeypatch.context() as patched:
+        patched.setattr(files.tempfile, "TemporaryFile", closed)
+        assert command.main(["cpu", "--out", str(tmp_path / "x.json")]) == 1
+        assert "x.json cannot be written: Permission denied" in said(capsys.readouterr().err)
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    assert command.main(["cpu", "--out", str(tmp_path / "x.json")]) == 1
+    assert "x.json cannot be written: No space left on device" in said(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_all_that_is_printed_fits_80_columns_in_both_languages(language, capsys, monkeypatch):
+    monkeypatch.setattr(text, "_chosen", language)
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (["kernels"], ["cpu", "--minutes", "3"], ["cpu", "--dtypes", "float16"], ["session"]):
+        assert command.main(words) == 1
+    row = dict(direction="backward", dtype="bfloat16", D=256, N=16384, causal=True, peer="flash-attn-4")
+    slow = row | dict(ms=12345.678, tflops=1234.5, percent_of_floor=100.0)
+    for line in (kernels.HEAD, kernels.line(slow), kernels.line(row | dict(error="no kernel " * 30))):
+        lines.say(line)
+    for words in (["bench", "cpu", "--dtypes", "a" * 30], ["bench", "--help"]):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) > 30 and len(err.splitlines()) > 5
+    assert max(map(textwidth.width, (out + err).splitlines())) <= 80
 
 
 def test_every_suite_has_a_plan_that_names_its_size_or_says_nothing(monkeypatch):
@@ -130,7 +187,7 @@ def test_the_bar_shows_how_much_is_done_and_how_long_the_rest_takes():
     stream = Terminal()
     bar = progress.Bar(4, stream, lambda: next(now))
     bar.step()
-    assert stream.getvalue().endswith("[######..................] 1/4, about 1:30 left")
+    assert stream.getvalue().endswith("[######..................] 1/4 about 1:30 left")
     bar.total = None
     assert bar.text() == "1 done"
 

@@ -82,4 +82,4 @@ def test_it_says_what_it_does_not_show():
         assert "FlashAttention is on a GPU" in text
     said = []
     list(cpu.run((16,), said.append, budget_ms=1, names=["standard"], directions=["forward"]))
-    assert len(said) == 2 and said[-1] == cpu.NOTE
+    assert len(said) == 3 and said[-1] == cpu.NOTE

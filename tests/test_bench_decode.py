@@ -136,7 +136,8 @@ def test_an_unknown_peer_is_named():
 
 def test_a_line_shows_the_result_or_why_there_is_none():
     row = dict(bench.CASES[0]._asdict(), peer="decode") | bench.summary(bench.CASES[0], [1.0], 4.0)
-    assert "TB/s" in bench.line(row) and "Nk  8192" in bench.line(row)
+    assert bench.HEAD.split() == "B Hq Hkv Nk D peer TB/s of copy us low-high".split()
+    assert bench.line(row).split() == "1 32 8 8192 128 decode 3.758 94.0 % 8.9 8.9-8.9".split()
     assert bench.line(dict(bench.CASES[0]._asdict(), peer="x", error="no kernel")).endswith("no kernel")
 
 

@@ -26,7 +26,9 @@ class Quick(Host):
 def run(names, cases=(SMALL,), **how):
     lines = []
     how = dict(where="cpu", device=Quick(), peak=lambda call: 5, say=lines.append) | how
-    return list(kernels.run(cases, names, **how)), lines
+    rows = list(kernels.run(cases, names, **how))
+    assert lines[0] == kernels.HEAD
+    return rows, lines[1:]
 
 
 def test_all_cases_have_the_same_tokens_and_hidden_size():
@@ -46,7 +48,12 @@ def test_rows_have_the_fields_of_the_recorded_ones_and_more():
     assert [(r["direction"], r["peer"]) for r in rows] == [
         (d, p) for d in ("forward", "backward") for p in ("standard", "sdpa-math")
     ]
-    assert len(lines) == 4 and "FLOP/s" in lines[0] and "causal" in lines[0]
+    assert len(lines) == 4 and "causal standard" in lines[0]
+    assert lines[0].split()[-3:-1] == kernels.rate(rows[0]["tflops"]).split()
+
+
+def test_a_rate_has_its_unit():
+    assert [kernels.rate(x) for x in (612.34, 1.0, 0.0356, 2e-5)] == ["612.3 T", "1.0 T", "35.6 G", "20.0 M"]
 
 
 def test_a_peer_that_cannot_do_a_case_is_a_row_with_one_line_why():

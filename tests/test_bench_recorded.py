@@ -7,6 +7,7 @@ import pytest
 
 from flashlab import bench
 from flashlab.bench import __main__ as command
+from flashlab.bench import suites
 
 RECORDS = bench.recorded()
 
@@ -36,7 +37,7 @@ def test_the_command_of_a_record_is_one_that_todays_command_line_would_run(recor
     args, plan = planned(record["provenance"]["command"])
     assert args.suite == record["suite"] and callable(plan["rows"])
     again, _ = planned(command.command(args))  # what it would record
-    assert vars(again) == vars(args)
+    assert vars(again) == vars(args) and command.misplaced(args) is None
 
 
 FAULTS = {
@@ -75,7 +76,7 @@ def test_the_command_of_a_record_measures_what_the_record_holds(record):
             args.dtypes or ["float16", "bfloat16"],
             args.dims or [64, 128],
             args.lengths or (kernels.QUICK_LENGTHS if args.quick else kernels.LENGTHS),
-            command.masks(args),
+            suites.masks(args),
         )
         asked = [(*map(c.get, sizes), d, p) for c, d, p in kernels.plan(list(grid), args.peers)]
         held = [(*map(row.get, sizes), row["direction"], row["peer"]) for row in rows]

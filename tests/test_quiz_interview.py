@@ -13,9 +13,9 @@ from flashlab.quiz import (
     marking,
     model,
     terminal,
-    textwidth,
     whiteboard,
 )
+from flashlab.text import textwidth
 
 BOARDS = {w["id"]: w for w in interview.data()["whiteboard"]}
 

@@ -5,7 +5,8 @@ import quiz_cases
 
 from flashlab import progress, text
 from flashlab.cli import main
-from flashlab.quiz import bank_loader, debrief, engine, items, places, terminal, textwidth
+from flashlab.quiz import bank_loader, debrief, engine, items, places, terminal
+from flashlab.text import textwidth
 
 
 @pytest.fixture

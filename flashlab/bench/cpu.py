@@ -13,7 +13,7 @@ result included; in backward rows kept_bytes: what autograd keeps from the forwa
 import itertools
 
 from flashlab.bench import peers
-from flashlab.bench.kernels import DIRECTIONS, check_sizes, line, reason
+from flashlab.bench.kernels import COLUMNS, DIRECTIONS, check_sizes, line, reason
 from flashlab.bench.memory import peak_in_numpy, peak_on_cpu
 from flashlab.bench.timing import Host
 from flashlab.bench.work import measured
@@ -46,6 +46,7 @@ def run(lengths=LENGTHS, say=print, budget_ms=250.0, **which):
     """Measure every case of a `plan` (same arguments); yields one dict a measurement (or with "error": why
     there is none). `budget_ms`: about how long the timed runs of one measurement take.
     """
+    say(COLUMNS)
     for case, direction, name in plan(lengths, **which):
         row = dict(case, direction=direction, peer=name)
         try:

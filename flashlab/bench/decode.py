@@ -21,6 +21,7 @@ ROTATION_BYTES = 512 * 10**6  # the caches of one graph together, at least; and 
 GRAPH_BYTES = 4 * 10**9  # one replay reads as much: about a millisecond on an H200
 COPY_BYTES = 2**30
 PEERS = ("decode", "sdpa-cudnn", "sdpa-flash")
+HEAD = "  B  Hq Hkv     Nk   D peer             TB/s of copy       us low-high"
 
 
 class Case(NamedTuple):
@@ -61,6 +62,7 @@ CASES = (
 
 def run(cases=CASES, peers=None, rounds=20, say=print):
     """Measure every case; yields one dict for each peer (or with "error": why there is none)."""
+    say(HEAD)
     for case in cases:
         for row in measure(case, peers or PEERS, rounds):
             yield row
@@ -241,9 +243,9 @@ def check(o, q, k, v):
 
 
 def line(row):
-    """One line of progress."""
-    case = f"B {row['B']:2} Hq {row['Hq']:2} Hkv {row['Hkv']:2} Nk {row['Nk']:5} D {row['D']:3}"
+    """One line of progress, in the columns of HEAD."""
+    case = f"{row['B']:3} {row['Hq']:3} {row['Hkv']:3} {row['Nk']:6} {row['D']:3} {row['peer']:14}"
     if "error" in row:
-        return f"{case} {row['peer']:12} {row['error']}"
-    speed = f"{row['tbs']:6.3f} TB/s, {row['percent_of_copy']:5.1f} % of a copy's"
-    return f"{case} {row['peer']:12} {speed}  {row['us']:8.1f} us ({row['low']:.1f} to {row['high']:.1f})"
+        return f"{case} {row['error']}"
+    speed = f"{row['tbs']:6.3f} {row['percent_of_copy']:5.1f} %"
+    return f"{case} {speed} {row['us']:8.1f} {row['low']:.1f}-{row['high']:.1f}"

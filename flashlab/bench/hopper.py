@@ -44,6 +44,8 @@ def run(cases, peers=None, say=print, *, patience=None, command=None):
 
     `cases` as `kernels.cases` gives them. `patience`, `command` (the words before STEP and D): for tests.
     """
+    from flashlab.bench import kernels
+
     sound, cases = set(), list(cases)  # gone through twice: forward and backward
     for row in first_runs(patience or PATIENCE, command):
         if "error" not in row:
@@ -55,6 +57,7 @@ def run(cases, peers=None, say=print, *, patience=None, command=None):
             sound.discard((row["step"], row["D"]))
         yield row
         say(line(row))
+    say(kernels.HEAD)
     for row in timed(cases, peers, sound):
         yield row
         say(line(row))

@@ -15,6 +15,8 @@ from flashlab.bench.peers import Absent, all_peers, check_names, installed, make
 TOKENS, HIDDEN = 16384, 2048
 LENGTHS, QUICK_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384), (1024, 4096)
 DIRECTIONS = ("forward", "backward")
+COLUMNS = "direction dtype      D      N mask   peer             FLOP/s        ms"
+HEAD = COLUMNS + "  floor"  # percent of it
 
 
 def cases(dtypes=("float16", "bfloat16"), dims=(64, 128), lengths=LENGTHS, causal=(False, True)):
@@ -60,6 +62,7 @@ def run(
 
     device, peak = device or Cuda(), peak or peak_on_gpu
     made, gpu = {}, this_gpu(where)
+    say(HEAD)
     for case, direction, name in plan(list(which), peers, directions):
         row = dict(case, direction=direction, peer=name)
         try:
@@ -109,11 +112,16 @@ def reason(problem):
 
 
 def line(row):
-    """One line of progress."""
+    """One line of progress, in the columns of HEAD."""
     mask = "causal" if row["causal"] else "full"
-    head = f"{row['direction']:8} {row['dtype']:8} D {row['D']:3} N {row['N']:5} {mask:6} {row['peer']:15}"
+    head = f"{row['direction']:9} {row['dtype']:8} {row['D']:3} {row['N']:6} {mask:6} {row['peer']:14} "
     if "ms" not in row:
         return head + row["error"]
-    floor = f", {row['percent_of_floor']:.0f} % of the floor" if row.get("percent_of_floor") else ""
-    rate, unit = (row["tflops"], "TFLOP/s") if row["tflops"] >= 1 else (1e3 * row["tflops"], "GFLOP/s")
-    return head + f"{rate:6.1f} {unit}  {row['ms']:9.3f} ms{floor}"
+    floor = f" {row['percent_of_floor']:4.0f} %" if row.get("percent_of_floor") else ""
+    return f"{head}{rate(row['tflops']):>8} {row['ms']:9.3f}{floor}"
+
+
+def rate(tflops):
+    """TFLOP/s as text: "312.4 T", "35.6 G"."""
+    factor, unit = next(((f, u) for f, u in ((1, "T"), (1e3, "G")) if f * tflops >= 1), (1e6, "M"))
+    return f"{factor * tflops:.1f} {unit}"

@@ -3,6 +3,9 @@
 import sys
 import time
 
+from flashlab.bench import lines
+from flashlab.text import t
+
 WIDTH = 24
 
 
@@ -23,9 +26,9 @@ class Bar:
         self.draw()
 
     def say(self, text):
-        """Print a line that stays."""
+        """Print a line that stays, folded where it is too long."""
         self.clear()
-        print(text, flush=True)
+        lines.say(text)
         self.draw()
 
     def clear(self):
@@ -40,12 +43,12 @@ class Bar:
             self.stream.flush()
 
     def text(self):
-        """`[######..................] 12/48, about 1:05 left`."""
+        """`[######..................] 12/48 about 1:05 left`."""
         if not self.total:
-            return f"{self.done} done"
+            return t("bench.done", done=self.done)
         full = WIDTH * self.done // self.total
         left = ""
         if self.done:
             seconds = round((self.clock() - self.start) / self.done * max(self.total - self.done, 0))
-            left = f", about {seconds // 60}:{seconds % 60:02} left"
+            left = " " + t("bench.left", minutes=seconds // 60, seconds=seconds % 60)
         return f"[{'#' * full}{'.' * (WIDTH - full)}] {self.done}/{self.total}{left}"

@@ -18,17 +18,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+from flashlab.bench import lines
 from flashlab.errors import unknown_name
+from flashlab.text import lang, t
 
 MINUTES = 25
 GRACE_S = 10  # from "please stop" to the end
 LEAST_S = 5  # not worth starting a process for less
-WIDTH = 79
 
 
 class Step(NamedTuple):
@@ -79,19 +80,20 @@ def chosen(names, suites):
     return [(name, step) for name, step in there.items() if not names or name in names]
 
 
-def run(args, suites, say=print):
+def run(args, suites, say=lines.say):
     """The session of parsed arguments (out, suites, minutes, quick); returns the exit status."""
     try:
         steps, folder = chosen(args.suites, suites), prepared(args.out)
         minutes = args.minutes if args.minutes is not None else MINUTES
         if not minutes > 0:
-            raise ValueError(f"expected --minutes above 0, got {minutes:g}")
+            raise ValueError(t("bench.session.minutes", minutes=minutes))
         taken = [name for name, _ in steps if (folder / f"{name}.json").exists()]
         if taken:
-            raise ValueError(f"{folder} already holds {', '.join(taken)}: give another folder")
-    except (ValueError, OSError) as problem:
-        print(problem, file=sys.stderr)
-        return 1
+            raise ValueError(t("bench.session.taken", folder=folder, steps=", ".join(taken)))
+        if not all(step.words.startswith("cpu") for _, step in steps) and not has_gpu():
+            raise ValueError(t("bench.wrong.no_gpu", suite="session"))
+    except ValueError as problem:
+        return lines.fail(problem)
     ending, outcomes, interrupted = time.monotonic() + 60 * minutes, [], False
     told = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -115,11 +117,23 @@ def run(args, suites, say=print):
 
 
 def prepared(folder):
-    """The folder, made where it is not there. Raises ValueError where none was named."""
+    """The folder, made where it is not there. Raises ValueError where none was named or can be made."""
     if folder is None:
-        raise ValueError("flashlab bench session needs --out FOLDER for its results")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+        raise ValueError(t("bench.session.no_out"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as problem:
+        why = problem.strerror or problem
+        raise ValueError(t("bench.session.no_folder", folder=folder, why=why)) from None
+
+
+def has_gpu():
+    """Whether PyTorch finds one."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def command(name, step, folder, quick):
@@ -131,10 +145,10 @@ def command(name, step, folder, quick):
 def one(name, step, folder, seconds, quick, say):
     """Run a step for at most `seconds`; its Outcome. Says each line that the step says."""
     if step.needs and not shutil.which(step.needs):
-        return Outcome(name, "skipped", why=f"{step.needs} was not found")
+        return Outcome(name, "skipped", why=t("bench.session.not_found", program=step.needs))
     if seconds < LEAST_S:
         return Outcome(name, "no time")
-    say(f"== {name}: at most {int(seconds) // 60}:{int(seconds) % 60:02}")
+    say(t("bench.session.at_most", step=name, minutes=int(seconds) // 60, seconds=int(seconds) % 60))
     start, log = time.monotonic(), folder / f"{name}.log"
     with open(log, "wb") as out:
         process = subprocess.Popen(
@@ -149,9 +163,9 @@ def one(name, step, folder, seconds, quick, say):
     rows, errors, whole = counted(folder / f"{name}.json")
     spent = time.monotonic() - start
     if not in_time:
-        return Outcome(name, "stopped", rows, errors, spent, f"not done after {seconds:.0f} s")
+        return Outcome(name, "stopped", rows, errors, spent, t("bench.session.too_long", seconds=seconds))
     if process.returncode or not whole:
-        why = last_line(log) or f"exit status {process.returncode}, nothing said"
+        why = last_line(log) or t("bench.session.silent", status=process.returncode)
         return Outcome(name, "failed", rows, errors, spent, why)
     if rows == errors:
         return Outcome(name, "failed", rows, errors, spent, first_error(folder / f"{name}.json"))
@@ -159,20 +173,21 @@ def one(name, step, folder, seconds, quick, say):
 
 
 def environment():
-    """The environment of a step: Python writes at once, and all steps are of one commit."""
+    """The environment of a step: Python writes at once, all steps are of one commit and in one language."""
     from flashlab.bench.provenance import commit
 
     found = commit()
-    return os.environ | {"PYTHONUNBUFFERED": "1"} | ({"FLASHLAB_COMMIT": found} if found else {})
+    ours = {"PYTHONUNBUFFERED": "1", "FLASHLAB_LANG": lang()}
+    return os.environ | ours | ({"FLASHLAB_COMMIT": found} if found else {})
 
 
 def watch(process, log, until, say):
     """Say what comes into the log until the process ends (True) or time is up (False)."""
-    with open(log, encoding="utf-8", errors="replace") as lines:
+    with open(log, encoding="utf-8", errors="replace") as said:
         rest = ""
         while True:
             running = process.poll() is None
-            *whole, rest = (rest + lines.read()).split("\n")
+            *whole, rest = (rest + said.read()).split("\n")
             for text in whole:
                 say(text)
             if not running or time.monotonic() > until:
@@ -206,7 +221,7 @@ def counted(path):
 def first_error(path):
     """Why the first row has no result."""
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    return rows[0]["error"] if rows else "nothing was measured"
+    return rows[0]["error"] if rows else t("bench.session.nothing")
 
 
 def last_line(log):
@@ -216,9 +231,14 @@ def last_line(log):
 
 
 def table(outcomes):
-    """What became of each step: a line each, reasons below it, all within 79 columns."""
-    lines = [f"{'step':10} {'state':8} {'rows':>5} {'no result':>10} {'seconds':>8}"]
+    """What became of each step: a line each, reasons below it."""
+    rows = [f"{'step':10} {'state':8} {'rows':>5} {'no result':>10} {'seconds':>8}"]
     for o in outcomes:
-        lines.append(f"{o.name:10} {o.state:8} {o.rows:5} {o.errors:10} {o.seconds:8.0f}")
-        lines += textwrap.wrap(o.why, WIDTH, initial_indent="    ", subsequent_indent="    ", max_lines=3)
-    return "\n".join(lines)
+        rows.append(f"{o.name:10} {o.state:8} {o.rows:5} {o.errors:10} {o.seconds:8.0f}")
+        rows += [f"    {short(o.why)}"] if o.why else []
+    return lines.folded("\n".join(rows), "")
+
+
+def short(text, most=200):
+    """A text that fits into three lines."""
+    return text if len(text) <= most else text[: most - 2] + " …"

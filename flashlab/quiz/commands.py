@@ -100,7 +100,8 @@ def run_quiz(args):
 
 def _menu(screen):
     """The mode chosen, or None."""
-    from flashlab.quiz import state, textwidth
+    from flashlab.quiz import state
+    from flashlab.text import textwidth
 
     screen.text(state.line(screen.lang))
     screen.write("")

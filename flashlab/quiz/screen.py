@@ -8,9 +8,8 @@ import sys
 import threading
 import time
 
-from flashlab.quiz import textwidth
 from flashlab.quiz.wording import counted
-from flashlab.text import t
+from flashlab.text import t, textwidth
 
 SKIP = ("s", "skip", "跳过")
 QUIT = ("q", "quit", "exit", "退出")

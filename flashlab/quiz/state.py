@@ -1,8 +1,8 @@
 """Where a learner stands in the bank: one line, and a line for each section."""
 
 from flashlab import progress, quiz
-from flashlab.quiz import cards, model, textwidth, units
-from flashlab.text import t
+from flashlab.quiz import cards, model, units
+from flashlab.text import t, textwidth
 
 
 def numbers(lang="en", events=None):

@@ -4,10 +4,10 @@ Keyboard only, 80 columns or what there is; q, Ctrl-C or the end of input ends a
 answered.
 """
 
-from flashlab.quiz import terminal_feedback, textwidth
+from flashlab.quiz import terminal_feedback
 from flashlab.quiz.screen import QUIT, SKIP, Screen, of_terminal
 from flashlab.quiz.wording import labelled
-from flashlab.text import t
+from flashlab.text import t, textwidth
 
 __all__ = ["Screen", "of_terminal", "play", "show_summary"]
 

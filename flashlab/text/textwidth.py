@@ -39,9 +39,9 @@ def _pieces(text):
     return joined
 
 
-def wrap(text, columns=80, indent="", first=None):
+def wrap(text, columns=80, indent="", first=None, cut=True):
     """`text` (one paragraph) in lines of at most `columns`, broken at spaces and between Chinese
-    characters.
+    characters; what has neither and is longer is cut, or with cut=False left whole.
     """
     lines, line = [], indent if first is None else first
     start = True
@@ -50,10 +50,10 @@ def wrap(text, columns=80, indent="", first=None):
             lines.append(line)
             line, start = indent, True
         piece = piece.lstrip() if start else piece
-        while width(line) + width(piece) > columns and len(piece) > 1 and start:
-            cut = next(n for n in range(len(piece), 0, -1) if width(line + piece[:n]) <= columns or n == 1)
-            lines.append(line + piece[:cut])
-            line, piece = indent, piece[cut:]
+        while cut and width(line) + width(piece) > columns and len(piece) > 1 and start:
+            at = next(n for n in range(len(piece), 0, -1) if width(line + piece[:n]) <= columns or n == 1)
+            lines.append(line + piece[:at])
+            line, piece = indent, piece[at:]
         line, start = line + piece, False
     return [*lines, line]
 

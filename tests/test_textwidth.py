@@ -2,7 +2,7 @@
 
 import pytest
 
-from flashlab.quiz import textwidth as w
+from flashlab.text import textwidth as w
 
 CHINESE = (
     "取 batch 8、32 个头、长度 4096、fp16。每条序列的每个头各有一张 4096×4096 的分数矩阵，"
@@ -32,6 +32,11 @@ def test_english_breaks_at_spaces_with_an_indent():
 
 def test_a_word_longer_than_the_line_is_cut():
     assert w.wrap("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+
+
+def test_a_long_path_can_be_left_whole():
+    path = "results/" + "x" * 25
+    assert w.wrap(f"written to {path} now", 20, "  ", cut=False) == ["  written to", f"  {path}", "  now"]
 
 
 def test_markdown_becomes_plain_lines():
