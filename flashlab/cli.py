@@ -2,8 +2,8 @@
 
 from flashlab.bench import __main__ as bench
 from flashlab.bench import report
-from flashlab.bench.lines import Parser
 from flashlab.quiz import commands as quiz_commands
+from flashlab.text.lines import Parser, say
 
 
 def doctor(args):
@@ -11,7 +11,7 @@ def doctor(args):
     from flashlab import doctor
 
     report = doctor.report()
-    print(report)
+    say(report)
     return 1 if args.strict and any(found.level == "missing" for found in report.findings) else 0
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from flashlab import cli, text
 from flashlab.bench import __main__ as command
-from flashlab.bench import files, kernels, lines, progress, provenance
-from flashlab.text import textwidth
+from flashlab.bench import files, kernels, progress, provenance
+from flashlab.text import lines, textwidth
 
 SMALL = ["cpu", "--quick", "--lengths", "32", "--peers", "sdpa-flash", "standard"]
 

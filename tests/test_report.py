@@ -195,11 +195,14 @@ def test_a_file_that_is_gone_and_a_folder_that_is_not_there_are_one_sentence_eac
 ):
     gone, there = tmp_path / "gone.json", tmp_path / "r.html"
     assert cli.main(["report", "--from", str(gone), "--out", str(there)]) == 2
-    assert capsys.readouterr().err == f"flashlab report: {gone} cannot be read: No such file or directory\n"
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == f"flashlab report: {gone} cannot be read: No such file or directory"
     monkeypatch.setattr(measure, "measure", lambda *_: pytest.fail("measured before it looked"))
     for how in (["--out", "no/r.html"], ["--out", str(there), "--markdown", "no/r.md"]):
         assert cli.main(["report", *how]) == 2
         assert "there is no folder no to write r." in capsys.readouterr().err
+    assert cli.main(["report", "--out", str(tmp_path / "r.json")]) == 2
+    assert "will hold the measurements" in " ".join(capsys.readouterr().err.split())
 
 
 def test_measuring_says_each_step_and_what_was_measured_makes_the_same_page_again(

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 
 from flashlab.bench import files, session
-from flashlab.bench.lines import Parser, fail, folded, say
 from flashlab.bench.progress import Bar
 from flashlab.bench.provenance import provenance
 from flashlab.bench.suites import OPTIONS, SUITES, TAKES
 from flashlab.text import LANGUAGES, lang, t
+from flashlab.text.lines import Parser, fail, folded, say
 
 STOPPED = 130  # the exit status of a program that Ctrl-C stopped
 EVERY_S = 2.0  # how often what is there so far is written

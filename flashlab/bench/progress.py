@@ -3,8 +3,7 @@
 import sys
 import time
 
-from flashlab.bench import lines
-from flashlab.text import t
+from flashlab.text import lines, t
 
 WIDTH = 24
 

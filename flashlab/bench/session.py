@@ -23,9 +23,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from flashlab.bench import lines
 from flashlab.errors import unknown_name
-from flashlab.text import lang, t
+from flashlab.text import lang, lines, t
 
 MINUTES = 25
 GRACE_S = 10  # from "please stop" to the end

@@ -6,10 +6,10 @@ refuses to), `content` puts it in order, `page` and `markdown` write it down.
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from flashlab.text import t
+from flashlab.text.lines import fail, say
 
 
 def add(commands):
@@ -35,11 +35,15 @@ def add(commands):
 
 def run(args):
     """Measure or read, write the files; returns the exit status."""
+    from flashlab.bench import files
     from flashlab.bench.report import records
 
-    for file in filter(None, (args.out, args.markdown)):  # before minutes are spent on measuring
-        if not file.absolute().parent.is_dir():
-            return _fail(t("report.file.no_folder", folder=file.parent, file=file.name))
+    kept = None if args.sources else args.out.with_suffix(".json")
+    if kept and kept in (args.out, args.markdown):
+        return _fail(t("report.file.measurements", file=kept))
+    for file in filter(None, (args.out, args.markdown, kept)):  # before minutes are spent on measuring
+        if problem := files.problem(file):
+            return _fail(problem)
     try:
         found = [record for source in args.sources or () for record in records.load(source)]
     except ValueError as problem:
@@ -47,16 +51,16 @@ def run(args):
     if not args.sources:
         from flashlab.bench.report.measure import measure
 
-        found = [{**r, "file": args.out.with_suffix(".json").name} for r in measure(args.quick, _say)]
-        keep(found, args.out.with_suffix(".json"))
-        _say(t("report.measure.kept", file=args.out.with_suffix(".json")))
-    _say(t("report.measure.checking"))
+        found = [{**r, "file": kept.name} for r in measure(args.quick, say)]
+        keep(found, kept)
+        say(t("report.measure.kept", file=kept))
+    say(t("report.measure.checking"))
     html, text = build(found)
     args.out.write_text(html, encoding="utf-8")
-    _say(t("report.measure.written", file=args.out))
+    say(t("report.measure.written", file=args.out))
     if args.markdown:
         args.markdown.write_text(text, encoding="utf-8")
-        _say(t("report.measure.written", file=args.markdown))
+        say(t("report.measure.written", file=args.markdown))
     return 0
 
 
@@ -77,9 +81,4 @@ def keep(found, file):
 
 
 def _fail(problem):
-    print(f"flashlab report: {problem}", file=sys.stderr)
-    return 2
-
-
-def _say(text):
-    print(text, flush=True)
+    return fail(f"flashlab report: {problem}", 2)
