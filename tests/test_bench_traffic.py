@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from flashlab.bench import traffic
+from flashlab.bench import recorded, traffic
 
 LONG = """==PROF== Connected to process 7
 ==PROF== Profiling "forward_kernel": 0%....50%....100% - 2 passes
@@ -91,6 +91,18 @@ def test_a_descriptor_loads_whole_key_blocks_on_the_diagonal_as_predicted(tma):
     assert trace.bytes("load") == traffic.predict(case, 16, 32, 10**8, 132, tma)["sm_read"]
     keys = 32 + 32 + 48 if tma else 16 + 32 + 48  # by the three query blocks
     assert trace.bytes("load", "v") == 2 * keys * 16 * 2
+
+
+@pytest.mark.parametrize("record", recorded("traffic"), ids=lambda r: r["file"])
+def test_kept_counters_stand_beside_what_todays_model_says(record):
+    """Where the model has changed: json.dumps of `traffic.again(record)` is what the file should hold."""
+    pytest.importorskip("triton")
+    for row, today in zip(record["rows"], traffic.again(record)["rows"], strict=True):
+        assert row == today
+        assert row["sm_read_ok"] and row["above_floor"]
+    far = [row for row in record["rows"] if row["dram_goal"] and not row["dram_read_ok"]]
+    assert [(row["kernel"], row["D"], row["causal"]) for row in far] == [("fa1 forward", 128, False)]
+    assert far[0]["ratio"]["dram_read"] == pytest.approx(1.155, abs=0.001)  # 51 MB that do not stay in L2
 
 
 def run(monkeypatch, says, code=0):

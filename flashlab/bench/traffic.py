@@ -6,6 +6,7 @@ cold L2. Counters: bytes from L2 into the SMs and back, bytes read from and writ
 
 import argparse
 import csv
+import dataclasses
 import io
 import re
 import shutil
@@ -222,13 +223,30 @@ def run(say=print):
         yield dict(error="kernels do not match the cases", csv=text)
         return
     for case, (_, values) in zip(which, measured, strict=True):
-        config = config_of(case)
-        sizes = config.block_q, config.block_k, gpu.l2_shared, gpu.sms, config.tma
-        predicted = predict(case, *sizes)
-        predicted["l2_bytes"] = gpu.l2_bytes
-        row = compare(case, {key: values.get(name) for key, name in METRICS.items()}, predicted)
+        counted = {key: values.get(name) for key, name in METRICS.items()}
+        row = beside_model(case, counted, config_of(case), gpu)
         say(line(row))
-        yield row | dict(config=list(config)) | (dict(gpu_note=note) if note else {})
+        yield row | (dict(gpu_note=note) if note else {})
+
+
+def beside_model(case, counted, config, gpu):
+    """One result: what was counted with the launch configuration `config`, beside what today's model says."""
+    sizes = config.block_q, config.block_k, gpu.l2_shared, gpu.sms, config.tma
+    predicted = predict(case, *sizes) | dict(l2_bytes=gpu.l2_bytes)
+    return compare(case, counted, predicted) | dict(config=list(config))
+
+
+def again(record):
+    """A kept record with the same counters beside the predictions of today's model."""
+    from flashlab.bench.floors import known
+    from flashlab.kernels.launch import Config
+
+    gpu, rows = known(record["provenance"]["gpu"]), []
+    for row in record["rows"]:
+        case = {name: value for name, value in row.items() if name in cases()[0]}
+        seen = dataclasses.replace(gpu, l2_bytes=row["predicted"]["l2_bytes"])
+        rows.append(beside_model(case, row["counted"], Config(*row["config"]), seen))
+    return record | dict(rows=rows)
 
 
 def config_of(case):
