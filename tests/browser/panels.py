@@ -34,20 +34,20 @@ def type_into(frame, label, text):
     box.press("Enter")
 
 
-# From a slider's move to the painted frame with the new title, in milliseconds: the median of twenty moves
-# (the worst says more about what else the machine does).
+# From a slider's move to the painted frame with the new title, in milliseconds: ten moves up and ten down,
+# the third best of each, of these the longer. What else the machine does can only make a move longer.
 SLIDE = """async () => {
   const range = document.querySelector('.fl-panel input[type=range]');
-  const title = document.querySelector('.fl-panel .title'), times = [];
+  const title = document.querySelector('.fl-panel .title'), times = [[], []];
   for (let i = 0; i < 20; i++) {
     const before = title.textContent, start = performance.now();
     range.value = i % 2 ? 4 : +range.max - (i % 3);
     range.dispatchEvent(new Event('input', { bubbles: true }));
     if (title.textContent === before) throw new Error('nothing changed');
     await new Promise((r) => requestAnimationFrame(() => setTimeout(r)));
-    times.push(performance.now() - start);
+    times[i % 2].push(performance.now() - start);
   }
-  return times.sort((a, b) => a - b)[10];
+  return Math.max(...times.map((way) => way.sort((a, b) => a - b)[2]));
 }"""
 # Sixty milliseconds more in each move.
 SLOW = """() => document.querySelector('.fl-panel').addEventListener('input', () => {
