@@ -1,5 +1,6 @@
 """Transformers' models with flashlab's attention give the logits, losses, gradients and tokens of "sdpa"."""
 
+import copy
 import inspect
 import os
 import sys
@@ -312,6 +313,38 @@ def test_masks_of_four_axes_are_refused():
     causal = torch.ones(3, 1, 7, 7, dtype=torch.bool).tril()
     with pytest.raises(TypeError, match=r"got torch\.bool \[3, 1, 7, 7\]: arbitrary masks"):
         llama("flashlab")(tokens(), attention_mask=causal)
+
+
+def test_a_model_that_adds_a_bias_to_its_mask_gets_a_sentence():
+    from transformers import BeitConfig, BeitModel
+
+    config = BeitConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16,
+        patch_size=8, use_relative_position_bias=True,
+    )  # fmt: skip
+    config._attn_implementation = "flashlab"
+    with pytest.raises(TypeError, match='computes with its mask.*attn_implementation="sdpa"'):
+        BeitModel(config)(torch.randn(1, 3, 16, 16))
+
+
+USES = dict(
+    bias=lambda m: torch.ones(1) + m,
+    inverse=lambda m: 1.0 - 1.0 * m,
+    slice=lambda m: m[:, None],
+    complement=lambda m: ~m,
+    dtype=lambda m: m.to(torch.float),
+)
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_mask_that_is_taken_for_a_tensor_says_what_it_is(use):
+    with pytest.raises((TypeError, AttributeError), match="a description, not a tensor"):
+        use(hf.Layout(3, 3, None))
+
+
+def test_a_mask_can_be_copied():
+    layout = hf.Layout(3, 4, "bottom-right", lengths=torch.tensor([2]))
+    assert copy.copy(layout).causal == copy.deepcopy(layout).causal == "bottom-right"
 
 
 def test_a_padding_mask_of_another_batch_is_refused():

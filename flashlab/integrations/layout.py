@@ -11,6 +11,10 @@ import torch
 from torch import Tensor
 
 ROWS_AT_ONCE = 128  # a mask function is compared on so many query rows at a time
+NO_MATRIX = (
+    "this model computes with its mask, a bias is added to it, say; flashlab's mask is a description, not a "
+    'tensor, and its attention has no bias: use attn_implementation="sdpa"'
+)
 
 
 @dataclass
@@ -46,6 +50,15 @@ class Layout:
     ndim: int = field(default=4, repr=False)  # transformers hands a mask of four axes on as it is
     _seen: Tensor | None = field(default=None, repr=False)
     _table: tuple | None = field(default=None, repr=False)
+
+    def no_matrix(self, *_):
+        """Raises TypeError that says why this is no tensor, where a model takes it for one."""
+        raise TypeError(NO_MATRIX)
+
+    __add__ = __radd__ = __mul__ = __rmul__ = __getitem__ = __invert__ = no_matrix
+
+    def __getattr__(self, name):
+        raise AttributeError(f"no {name} here: {NO_MATRIX}" if hasattr(Tensor, name) else name)
 
     def with_positions(self, positions):
         """This layout, or one of packed sequences where position_ids [1 or B, Nq] begin anew within a row.
