@@ -15,12 +15,18 @@ class MultiHeadAttention(nn.Module):
     state dict of it can be loaded (`from_torch` does). Beyond it: num_kv_heads, fewer K/V heads (GQA, MQA);
     causal (as in flashlab.attention) for every call; backend (as there).
 
-    Other than there: need_weights and attn_mask are refused; a key_padding_mask must hide the end of each
-    sequence; a sequence of which all keys are hidden gives the bias of out_proj, not nan; each of q, k and v
-    is initialised by itself (xavier_uniform, biases 0), not as one [3 * embed_dim, embed_dim] matrix.
+    Other than there: need_weights is refused, and so are masks, except the causal one beside is_causal=True; a
+    key_padding_mask must hide the end of each sequence; a sequence of which all keys are hidden gives the
+    bias of out_proj, not nan; each of q, k and v is initialised by itself (xavier_uniform, biases 0), not as
+    one [3 * embed_dim, embed_dim] matrix.
+
+    torch's TransformerEncoderLayer and TransformerDecoderLayer may hold it as self_attn; a TransformerEncoder
+    that was made with torch's own needs use_nested_tensor = False then.
 
     Raises ValueError or TypeError for sizes and arguments that do not fit.
     """
+
+    in_proj_bias, _qkv_same_embed_dim = None, False  # torch's encoder layer has no kernel for this
 
     def __init__(
         self, embed_dim, num_heads, dropout=0.0, bias=True, *, kdim=None, vdim=None, num_kv_heads=None,
@@ -84,16 +90,17 @@ class MultiHeadAttention(nn.Module):
         embed_dim], None).
 
         key defaults to query, value to key. Keys that are padding: key_padding_mask [B, Nk] bool, True for
-        padding as in torch.nn.MultiheadAttention (on a GPU the host waits, to see that it hides ends only),
-        or key_lengths, integers [B] (it does not wait). is_causal: instead of the layer's `causal`, in this
-        call. seed: repeats a choice of dropout, which is applied in training only.
+        padding as in torch.nn.MultiheadAttention, or floats, -inf for padding and 0 else (on a GPU the host
+        waits, to see that it hides ends only), or key_lengths, integers [B] (it does not wait). is_causal:
+        instead of the layer's `causal`, in this call; attn_mask [N, N] may then be the causal mask. seed:
+        repeats a choice of dropout, which is applied in training only.
         """
         if need_weights:
             raise ValueError(
                 "the weights [B, H, Nq, Nk] are never in memory as a whole: that makes attention fast and "
                 "its memory linear in N. need_weights=True wants torch.nn.MultiheadAttention"
             )
-        if attn_mask is not None:
+        if attn_mask is not None and not is_causal:
             raise TypeError(
                 "arbitrary masks are not offered: for causal attention give causal=True to the layer or "
                 "is_causal=True here and no attn_mask; for others use torch.nn.MultiheadAttention"
@@ -106,6 +113,11 @@ class MultiHeadAttention(nn.Module):
                 raise ValueError(f"expected {name} to be {form}, got shape {list(x.shape)}")
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        if attn_mask is not None and not is_causal_mask(attn_mask, query.shape[1], key.shape[1]):
+            raise ValueError(
+                f"expected no attn_mask beside is_causal=True, or the causal one [N, N], got another, "
+                f"{list(attn_mask.shape)}: for others use torch.nn.MultiheadAttention"
+            )
         if key_padding_mask is not None:
             if key_lengths is not None:
                 raise ValueError("expected key_padding_mask or key_lengths, got both")
@@ -132,9 +144,12 @@ class MultiHeadAttention(nn.Module):
 
 def lengths_of(key_padding_mask, key):
     """int32 [B]: how many keys of each sequence are real, where True marks padding at its end."""
+    if key_padding_mask.is_floating_point():  # torch's encoder layers hand it on like this
+        key_padding_mask = hidden_by(key_padding_mask)
     if key_padding_mask.dtype != torch.bool:
         raise TypeError(
-            f"expected key_padding_mask to be bool, True for padding, got {key_padding_mask.dtype}"
+            "expected key_padding_mask to be bool, True for padding, or floats, -inf for padding, got "
+            f"{key_padding_mask.dtype}"
         )
     if key_padding_mask.shape != key.shape[:2]:
         raise ValueError(
@@ -148,6 +163,21 @@ def lengths_of(key_padding_mask, key):
             "that is on the left or inside to the right, or pack the sequences for flashlab.attention_varlen"
         )
     return lengths
+
+
+def hidden_by(mask):
+    """bool: where a mask of floats, which would be added to scores, hides (-inf); elsewhere it must be 0."""
+    hidden = mask == float("-inf")
+    if not torch.equal(hidden, mask != 0):
+        raise ValueError("expected a mask of floats to hold -inf (hidden) or 0: a bias is not offered")
+    return hidden
+
+
+def is_causal_mask(mask, num_queries, num_keys):
+    """Whether an attn_mask of torch.nn.MultiheadAttention hides what lies behind each row, and only that."""
+    mask = hidden_by(mask) if mask.is_floating_point() else mask
+    causal = torch.ones(num_queries, num_keys, dtype=torch.bool, device=mask.device).triu(1)
+    return num_queries == num_keys and torch.equal(mask, causal)
 
 
 def from_torch_names(module, state, prefix, *args):

@@ -150,6 +150,33 @@ def test_dropout_is_applied_in_training_only_and_a_seed_repeats_it():
     assert torch.equal(layer(x)[0], layer(x)[0]) and not torch.equal(layer(x)[0], trained)
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("masked", ["nothing", "padding", "causal"])
+@pytest.mark.parametrize("kind", ["Encoder", "Decoder"])
+def test_torchs_encoder_and_decoder_layers_may_hold_it(kind, masked, training):
+    torch.manual_seed(0)
+    how = dict(d_model=24, nhead=2, dim_feedforward=32, dropout=0.0, batch_first=True)
+    layer = getattr(torch.nn, f"Transformer{kind}Layer")(**how)
+    make = getattr(torch.nn, f"Transformer{kind}")
+    theirs = make(layer, 2).train(training)
+    swapped = copy.deepcopy(theirs)
+    swapped.use_nested_tensor = False
+    for one in (layer, *swapped.layers):
+        one.self_attn = MultiHeadAttention.from_torch(one.self_attn)
+    made = make(layer, 2, **(dict(enable_nested_tensor=False) if kind == "Encoder" else {})).train(training)
+    padding = torch.arange(6) >= torch.tensor([4, 6, 1])[:, None]
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(6)
+    given, name = draw(3, 6, 24), "" if kind == "Encoder" else "tgt_"
+    inputs = (given,) if kind == "Encoder" else (given, given.flip(1))
+    causal = {f"{name}mask": mask, f"{name}is_causal": True}
+    more = dict(nothing={}, padding={f"{name or 'src_'}key_padding_mask": padding}, causal=causal)[masked]
+    real = ~padding if masked == "padding" else torch.ones_like(padding)
+    with torch.set_grad_enabled(training):  # without gradients torch's own encoder has a kernel for it all
+        want = theirs(*inputs, **more)[real]
+        for ours in (swapped, made):
+            torch.testing.assert_close(ours(*inputs, **more)[real], want)
+
+
 def test_weights_are_refused_with_the_reason():
     layer = MultiHeadAttention(16, 2)
     with pytest.raises(ValueError, match=r"never in memory.*torch\.nn\.MultiheadAttention"):
@@ -160,7 +187,10 @@ def test_weights_are_refused_with_the_reason():
     "kwargs, error, words",
     [
         (dict(attn_mask=torch.zeros(3, 3)), TypeError, "arbitrary masks are not offered"),
-        (dict(key_padding_mask=torch.zeros(2, 3)), TypeError, "to be bool, True for padding"),
+        (dict(attn_mask=torch.zeros(3, 3), is_causal=True), ValueError, r"or the causal one \[N, N\]"),
+        (dict(attn_mask=torch.ones(3, 3).triu(1), is_causal=True), ValueError, "a bias is not offered"),
+        (dict(key_padding_mask=torch.zeros(2, 3).int()), TypeError, "to be bool, True for padding"),
+        (dict(key_padding_mask=torch.ones(2, 3)), ValueError, "-inf .hidden. or 0"),
         (
             dict(key_padding_mask=torch.zeros(2, 4, dtype=torch.bool)),
             ValueError,
