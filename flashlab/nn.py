@@ -15,8 +15,8 @@ class MultiHeadAttention(nn.Module):
     state dict of it can be loaded (`from_torch` does). Beyond it: num_kv_heads, fewer K/V heads (GQA, MQA);
     causal (as in flashlab.attention) for every call; backend (as there).
 
-    Other than there: need_weights is refused, and so are masks, except the causal one beside is_causal=True; a
-    key_padding_mask must hide the end of each sequence; a sequence of which all keys are hidden gives the
+    Other than there: need_weights is refused, and so are masks, except the causal one beside is_causal=True;
+    a key_padding_mask must hide the end of each sequence; a sequence without any real key gives the
     bias of out_proj, not nan; each of q, k and v is initialised by itself (xavier_uniform, biases 0), not as
     one [3 * embed_dim, embed_dim] matrix.
 
