@@ -4,6 +4,7 @@ from flashlab.bench import __main__ as bench
 from flashlab.bench import report
 from flashlab.quiz import commands as quiz_commands
 from flashlab.text.lines import Parser, say
+from flashlab.train import __main__ as train
 
 
 def doctor(args):
@@ -31,6 +32,9 @@ def parser():
     bench.add_arguments(command)
     command.set_defaults(run=bench.run)
     report.add(commands)
+    command = commands.add_parser("train", help="train a character model on two backends, and compare")
+    train.add_arguments(command)
+    command.set_defaults(run=train.run)
     quiz_commands.add(commands)
     return top
 

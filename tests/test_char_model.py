@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
-from flashlab import ops
+from flashlab import cli, ops
+from flashlab import text as words
+from flashlab.text import textwidth
 from flashlab.train import CharModel, Sizes, batches, compare, losses, text
 from flashlab.train.__main__ import figure, line, main
 from flashlab.train.run import parted, vocabulary
@@ -74,26 +76,47 @@ def test_the_text_is_in_the_repository_with_its_licence_said():
     assert 3000 < len(text()) < 10_000 and text().isascii()
 
 
-def test_the_command_prints_both_curves_and_writes_a_figure(tmp_path, capsys):
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_command_prints_both_curves_and_writes_a_figure(language, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(words, "_chosen", language)
     path = tmp_path / "losses.svg"
-    assert main(["--backend", "naive", "--steps", "3", "--device", "cpu", "--figure", str(path)]) == 0
+    call = ["train", "--backend", "naive", "--steps", "3", "--device", "cpu", "--figure", str(path)]
+    assert cli.main(call) == 0
     out = capsys.readouterr().out.splitlines()
-    assert (
-        len(out) == 7 and out[2].split()[0] == "0" and out[4].endswith("o") and "rounding explains" in out[5]
-    )
+    steps = [line for line in out if line.split()[0] in "012"]
+    assert [line.split()[0] for line in steps] == ["0", "1", "2"] and steps[2].endswith("o")
+    found = " ".join(" ".join(out).split())
+    assert {"en": "rounding explains up to", "zh": "舍入最多能解释"}[language] in found
+    assert all(textwidth.width(line) <= 80 for line in out if str(path) not in line)
     assert path.read_text().startswith("<?xml")
 
 
-def test_the_command_says_in_one_line_what_cannot_be_trained(capsys):
-    assert main(["--backend", "fa22", "--steps", "1", "--device", "cpu"]) == 2
-    assert "unknown backend 'fa22'" in capsys.readouterr().err
-    assert main(["--heads", "5", "--steps", "1", "--device", "cpu"]) == 2
-    assert "multiple of num_heads" in capsys.readouterr().err
+def test_the_command_says_in_one_line_what_cannot_be_trained(tmp_path, capsys):
+    for call, sentence in {
+        ("--backend", "fa22"): "unknown backend 'fa22'",
+        ("--heads", "5"): "multiple of num_heads",
+        ("--figure", str(tmp_path / "no" / "x.svg")): "there is no folder",
+        ("--figure", str(tmp_path / "x.doc")): "expected a name that ends in .png, .svg, .pdf",
+    }.items():
+        assert main(["--steps", "1", "--device", "cpu", *call]) == 2
+        out, err = capsys.readouterr()
+        assert sentence in " ".join(err.split()) and not out
+
+
+def test_ctrl_c_keeps_the_steps_so_far(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        yield {"step": 0, "loss": 4.0, "sdpa": 4.0, "naive": 4.0}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flashlab.train.run.compare", interrupted)
+    assert main(["--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert "stopped; steps made: 1" in out and "largest difference 0" in out
 
 
 def test_curves_that_part_are_drawn_apart_and_fail_the_command(monkeypatch, capsys):
     row = {"step": 1, "loss": 2.0, "sdpa": 4.0, "naive": 4.0}
-    assert line(row, 4.0).endswith("x" + " " * 19 + "s")
+    assert line(row, 4.0).endswith("x" + " " * 18 + "s")
     below = figure([row, row], "fa2").axes[1]
     assert [list(drawn.get_ydata()) for drawn in below.lines] == [[2.0, 2.0], [0.0, 0.0]]
     monkeypatch.setattr("flashlab.train.run.compare", lambda *args, **kwargs: iter([row]))

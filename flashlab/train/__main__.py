@@ -1,48 +1,69 @@
-"""`python -m flashlab.train --backend fa2 --steps 20 --figure losses.svg`: train, compare, print, plot."""
+"""`flashlab train --backend fa2 --steps 20 --figure losses.svg`: train, compare, print, plot."""
 
 import argparse
 import dataclasses
 import sys
 from pathlib import Path
 
-WIDTH = 40  # columns of the curve in the terminal
+from flashlab.text import LANGUAGES, lang, t
+from flashlab.text.lines import Parser, fail, say
+
+WIDTH = 38  # columns of the curve in the terminal
+FORMATS = (".png", ".svg", ".pdf")
 
 
 def main(argv=None):
     """Run one comparison; exit status 1 if the curves part by more than rounding explains."""
     args = parser().parse_args(argv)
+    if getattr(args, "lang", None):
+        lang(args.lang)
+    return run(args)
+
+
+def run(args):
+    """Train as the parsed arguments say; returns the exit status."""
+    problem = args.figure and unwritable(args.figure)
+    if problem:
+        return fail(f"flashlab train: {problem}", 2)
     import torch
 
-    from flashlab.train import char_model, run
+    from flashlab.train import char_model
+    from flashlab.train import run as training
 
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     sizes = char_model.GPU if device == "cuda" else char_model.SMALL
-    chosen = {name: value for name, value in vars(args).items() if name in SIZES and value}
+    sizes = dataclasses.replace(sizes, **{name: getattr(args, name) for name in SIZES if getattr(args, name)})
+    dtype, rows = getattr(torch, args.dtype), []
     try:
-        sizes = dataclasses.replace(sizes, **chosen)
-        dtype = getattr(torch, args.dtype)
-        print(f"{args.backend} and sdpa on {device}, {args.dtype}, seed {args.seed}, {sizes}", flush=True)
-        print(f"{'step':>5} {args.backend:>9} {'sdpa':>9} {'difference':>11}")
-        rows = []
-        for row in run.compare(args.backend, args.steps, sizes, seed=args.seed, device=device, dtype=dtype):
+        how = dict(seed=args.seed, device=device, dtype=dtype)
+        for row in training.compare(args.backend, args.steps, sizes, **how):
+            if not rows:
+                about = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(sizes).items())
+                say(f"{args.backend}, sdpa: {device}, {args.dtype}, seed {args.seed}, {about}")
+                say(t("train.head", step="step", backend=args.backend))
             rows.append(row)
-            print(line(row, rows[0]["sdpa"]), flush=True)
+            say(line(row, rows[0]["sdpa"]))
     except (ValueError, NotImplementedError, RuntimeError) as error:
-        print(f"flashlab.train: {error}", file=sys.stderr)
-        return 2
+        return fail(f"flashlab train: {error}", 2)
     except KeyboardInterrupt:
-        print(f"\nstopped after {len(rows)} steps")
+        say("\n" + t("train.stopped", steps=len(rows)))
     if not rows:
-        return 2
-    found = run.parted(rows, sizes, dtype)
-    print(
-        "largest difference {largest:.2g}; PyTorch's own two backends part by {control:.2g}, "
-        "so rounding explains up to {allowed:.2g}".format(**found)
-    )
+        return 130
+    found = training.parted(rows, sizes, dtype)
+    say(t("train.found", **{name: f"{value:.2g}" for name, value in found.items()}))
     if args.figure:
         figure(rows, args.backend).savefig(args.figure)
-        print("written to", args.figure)
+        say(t("train.written", file=args.figure))
     return int(found["largest"] > found["allowed"])
+
+
+def unwritable(path):
+    """Why no figure can be written to `path`: a sentence, or None."""
+    from flashlab.bench import files
+
+    if path.suffix not in FORMATS:
+        return t("train.format", file=path, formats=", ".join(FORMATS))
+    return files.problem(path)
 
 
 def line(row, first):
@@ -78,22 +99,25 @@ def figure(rows, backend):
 SIZES = ("context", "batch", "width", "heads", "kv_heads", "layers")
 
 
-def parser():
-    """The arguments; sizes default to a tiny model on a CPU and a small one on a GPU."""
-    top = argparse.ArgumentParser(prog="python -m flashlab.train", description=__doc__)
-    top.add_argument(
-        "--backend",
-        default="fa2",
-        help="as for flashlab.attention (default: fa2; on a CPU auto is sdpa itself)",
-    )
-    top.add_argument("--steps", type=positive, default=20)
-    top.add_argument("--seed", type=int, default=0)
-    top.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    top.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    top.add_argument("--figure", type=Path, help="where to write the curves (.png, .svg, .pdf)")
+def add_arguments(p):
+    """The arguments, for `flashlab train` and `python -m flashlab.train`."""
+    p.add_argument("--backend", default="fa2", help="as for flashlab.attention (fa2; on a CPU auto is sdpa)")
+    p.add_argument("--steps", type=positive, default=20, help="(20)")
+    p.add_argument("--seed", type=int, default=0, help="of weights and batches (0)")
+    p.add_argument("--device", choices=("cpu", "cuda"), help="cuda where there is one")
+    p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="(float32)")
+    p.add_argument("--figure", type=Path, metavar="FILE", help=f"the curves: {', '.join(FORMATS)}")
+    p.add_argument("--lang", choices=LANGUAGES, default=argparse.SUPPRESS, help="language")
+    sizes = p.add_argument_group("sizes", "by default tiny on a CPU, small on a GPU")
     for name in SIZES:
-        top.add_argument("--" + name.replace("_", "-"), type=positive)
-    return top
+        sizes.add_argument("--" + name.replace("_", "-"), type=positive, metavar="N")
+
+
+def parser():
+    """The parser of `python -m flashlab.train`."""
+    p = Parser(prog="flashlab train", description="Train a character model on two backends.")
+    add_arguments(p)
+    return p
 
 
 def positive(text):
