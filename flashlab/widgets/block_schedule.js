@@ -157,7 +157,7 @@ function render({ model, el }) {
     let busy = 0, done = 0;
     for (const list of per) {
       let works = false;
-      for (const q of list) (works ||= now === 0 ? q.start === 0 : q.start < now && now <= q.end), (done += q.end <= now);
+      for (const q of list) (works ||= q.start <= now && now < q.end), (done += q.end <= now);
       busy += works;
     }
     const words = put(s.at, { time: clock(now), busy, sms: a.sms.length, done: done.toLocaleString("en"), programs: a.programs.length.toLocaleString("en") });

@@ -121,6 +121,8 @@ def test_scrubbing_covers_what_is_to_come_and_says_how_many_are_busy(open_twin):
     assert re.fullmatch(r"at 1\d\d µs: 132 of 132 SMs busy, [\d,]+ of 2,048 done", said)
     assert frame.get_by_role("slider", name="Time").get_attribute("aria-valuetext") == said
     assert share_of_idle(frame) != whole
+    move(frame, "time", 1)
+    assert frame.locator(".now").inner_text().endswith(": 0 of 132 SMs busy, 2,048 of 2,048 done")
     assert min(move(frame, "time", when)[0] for when in (0.6, 0.4, 0.6)) < 20
 
 
