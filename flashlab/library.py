@@ -69,6 +69,15 @@ def _fa3(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Te
     return kernels.forward(q, k, v, causal=causal or None, scale=scale)
 
 
+def _fa3_traced(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> tuple[Tensor, Tensor]:
+    """The same for a traced call, where nobody could look at the tensors: what TMA cannot move is copied."""
+    from flashlab.kernels.hopper_host import movable
+
+    moved = movable(q)
+    o, lse = _fa3(moved, movable(k), movable(v), causal, scale)
+    return o if moved is q else torch.empty_like(q).copy_(o), lse
+
+
 # From this many queries on, fa3 goes backward with `hopper_backward` (up to D 128); below, fa2's kernels are
 # mostly faster: bench/recorded/h200_hopper.json, rows "backward".
 FA3_BACKWARD_FROM = 1024
@@ -120,7 +129,7 @@ def _operator(name, run):
 
 fa2, delta = _operator("fa2", _fa2), _operator("delta", _delta)
 fa2_dkdv, fa2_dq = _operator("fa2_dkdv", _fa2_dkdv), _operator("fa2_dq", _fa2_dq)
-fa3 = _operator("fa3", _fa3)
+fa3 = _operator("fa3", _fa3_traced)
 fa1, fa1_backward = _operator("fa1", _fa1), _operator("fa1_backward", _fa1_backward)
 
 
@@ -208,7 +217,7 @@ def _gradients_fa3(ctx, do, dlse):
 
 
 class EagerFA3(torch.autograd.Function):
-    """`fa3` with its gradient, without the dispatcher."""
+    """`fa3` with its gradient, without the dispatcher (traced, its gradients are fa2's operators)."""
 
     @staticmethod
     def forward(ctx, *inputs):

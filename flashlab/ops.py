@@ -24,10 +24,11 @@ What each backend of `attention` does, and the two calls that take none (fa2's k
 A "no" raises (NotImplementedError, ValueError, TypeError or, for gradients and Triton, RuntimeError). "-" is
 up to PyTorch. attention_varlen has a length for each sequence anyway, decode_attention has cache_lengths; its
 tokens are the last ones, so its mask is always "bottom-right". fa3 is for Hopper GPUs (sm_90) and 16-bit
-tensors with D a multiple of 8 that TMA can move; up to D 128 it has a backward of its own, beyond that
-fa2's. "auto" takes fa3 where it supports the call (unless AUTO_TAKES_FA3 is False), else fa2 for CUDA tensors
-of sm_80 and later with D up to 256; everywhere else sdpa, or naive for what sdpa lacks. Only a backend that
-is named is interpreted: fa1 and fa2 on CPU tensors.
+tensors with D a multiple of 8 that TMA can move (under torch.compile it copies the others); up to D 128 it
+has a backward of its own, beyond that and under torch.compile fa2's. "auto" takes fa3 where it supports the
+call (unless AUTO_TAKES_FA3 is False), else fa2 for CUDA tensors of sm_80 and later with D up to 256;
+everywhere else sdpa, or naive for what sdpa lacks. Only a backend that is named is interpreted: fa1 and fa2
+on CPU tensors.
 
 A backend is a function (q, k, v, call) -> (o, lse), where lse may be None if the call does not ask for it.
 """
@@ -222,15 +223,14 @@ def fa3_lacks(q, k, v, call):
         if given:
             return f"has no {name}"
     from flashlab import library
-
-    if library.is_traced(q):  # a traced tensor has no address: the kernel's call looks at it
-        return None
     from flashlab.kernels import require_triton
 
-    require_triton()
+    traced = library.is_traced(q)  # then it has no address, and the operator copies what TMA cannot move
+    if not traced:
+        require_triton()
     from flashlab.kernels import hopper_host
 
-    lacks = hopper_host.lacks(q, k, v)
+    lacks = hopper_host.lacks_kind(q) if traced else hopper_host.lacks(q, k, v)
     return lacks and f"has no {lacks}"
 
 

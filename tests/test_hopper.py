@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("triton")
 import torch
 from kernel_cases import assert_rows_without_keys, check_forward, draw, strided
+from torch._subclasses import FakeTensorMode
 
 import flashlab
 from flashlab import bench, library, ops
@@ -226,6 +227,47 @@ def test_auto_takes_fa3_where_it_supports_the_call(monkeypatch):
         assert ops.choose(q, k, plain, v) == "fa2"
     with pytest.raises(NotImplementedError, match="'fa3' has no key_lengths"):
         ops.run_fa3(q, k, v, plain._replace(key_lengths=torch.tensor([1])))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dim", "want"),
+    [(torch.float16, 64, "fa3"), (torch.float32, 64, "fa2"), (torch.float16, 60, "fa2")],
+)
+def test_torch_compile_takes_fa3_where_it_has_the_format_and_in_one_graph(dtype, dim, want, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    called = []
+
+    def backend(graph, _):
+        called.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    torch._dynamo.reset()
+    with FakeTensorMode():
+        q = torch.empty(2, 4, 7, dim, dtype=dtype, device="cuda")
+        torch.compile(flashlab.attention, backend=backend, fullgraph=True)(q, q, q)
+    assert [name for name in called if name.startswith("flashlab.")] == [f"flashlab.{want}.default"]
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("kind", ["columns first", "off by one element", "expanded"])
+def test_the_operator_copies_what_tma_cannot_move(kind, which):
+    """Nobody could look at its tensors while the call was traced; its fake promised these strides of o."""
+    plain = list(draw((2, 2, 2, 20, 20, 64), torch.float16))
+    x = plain[which]
+    odd = x[:1].expand(x.shape) if kind == "expanded" else strided(x, kind)
+    plain[which] = odd.clone(memory_format=torch.contiguous_format)
+    given = [*plain[:which], odd, *plain[which + 1 :]]
+    with simulated():
+        want, want_lse = library.run_fa3(*plain, "", 0.125)
+        o, lse = library.fa3(*given, "", 0.125)
+    assert torch.equal(o, want) and torch.equal(lse, want_lse)
+    assert o.stride() == torch.empty_like(given[0]).stride()
+
+
+def test_the_operator_passes_opcheck():
+    q, k, v = (x.requires_grad_() for x in draw((1, 2, 1, 5, 6, 64), torch.float16))
+    with simulated():
+        torch.library.opcheck(library.fa3, (q, k, v, "bottom-right", 0.125))
 
 
 def test_fa3s_gradients_are_those_of_fa2(monkeypatch):

@@ -63,13 +63,20 @@ def tile_width(head_dim):
     return max(64, launch.tile_width(head_dim))
 
 
-def lacks(q, k, v):
-    """What of these tensors the kernels do not support, in words; None if they support them."""
+def lacks_kind(q):
+    """What of q's dtype and head dim the kernels do not support, in words; None if they support both."""
     if q.dtype not in (torch.float16, torch.bfloat16):
         return f"dtype {q.dtype}: it has fp16 and bf16"
     dim = q.shape[-1]
     if dim > 256 or dim % 8:
         return f"head dim {dim}: it has multiples of 8 up to 256 (TMA moves 16 bytes at least)"
+    return None
+
+
+def lacks(q, k, v):
+    """What of these tensors the kernels do not support, in words; None if they support them."""
+    if kind := lacks_kind(q):
+        return kind
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.numel() and launch.describe(x, ROWS) is None:
             how = f"strides {tuple(x.stride())}"
@@ -80,6 +87,12 @@ def lacks(q, k, v):
                 f"steps that are multiples of 16 bytes (a contiguous copy of {name} has that)"
             )
     return None
+
+
+def movable(x):
+    """x, or if TMA cannot describe it a contiguous copy, which it can."""
+    plain = not x.numel() or launch.describe(x, ROWS) is not None
+    return x if plain else x.clone(memory_format=torch.contiguous_format)
 
 
 def forward(q, k, v, *, causal=None, scale, step=5, config=None):
