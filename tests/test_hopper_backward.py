@@ -127,13 +127,16 @@ def test_head_dim_256_is_refused_and_says_why():
         host.backward_kv(q, k, v, q, None, None, scale=1.0)
 
 
-def test_expanded_gradients_and_heads_anywhere_in_memory_are_read():
+@pytest.mark.parametrize("kind", ["expanded", "off by one element", "columns first"])
+def test_gradients_and_heads_anywhere_in_memory_are_read(kind):
     (q, k, v, _), _, lse, _, how = forward((1, 2, 2, 40, 50, 64), torch.float16)
-    do = torch.ones((), dtype=torch.float16).expand(q.shape)
+    one = torch.ones((), dtype=torch.float16)
+    do = one.expand(q.shape) if kind == "expanded" else strided(torch.randn(q.shape).half(), kind)
     delta = torch.zeros(lse.shape)
     moved = [strided(x, "rows before heads") for x in (q, k, v)]
     with simulated():
-        want = host.backward_q(q, k, v, do.contiguous(), lse, delta, **how)
+        plain = do.clone(memory_format=torch.contiguous_format)
+        want = host.backward_q(q, k, v, plain, lse, delta, **how)
         assert torch.equal(host.backward_q(*moved, do, lse, delta, **how), want)
 
 

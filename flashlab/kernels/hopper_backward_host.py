@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from flashlab.kernels import hopper_backward, hopper_backward_dq, launch
-from flashlab.kernels.hopper_host import ROWS, describe, lacks, tile_width
+from flashlab.kernels.hopper_host import ROWS, describe, lacks, movable, tile_width
 
 
 class Config(NamedTuple):
@@ -92,9 +92,7 @@ def ready(q, k, v, do):
     missing = lacks_backward(q, k, v)
     if missing:
         raise NotImplementedError(f"backend 'fa3' has no {missing}")
-    if do.numel() and launch.describe(do, ROWS) is None:
-        do = do.contiguous()
-    return q, do
+    return q, movable(do)
 
 
 def cut(q, k, v, causal):
