@@ -238,8 +238,17 @@ def run_fa3(q, k, v, *rest):
 
 
 def refuse_tangents(*tensors):
-    """Raise RuntimeError for forward-mode differentiation, whose tangents would be lost in a kernel."""
-    if forward_ad._current_level < 0 or torch.compiler.is_compiling():
+    """Raise RuntimeError for forward-mode differentiation, whose tangents would be lost in a kernel, and for
+    gradients by torch.func, which PyTorch does not have for operators from outside.
+    """
+    if torch.compiler.is_compiling():
+        return
+    if "Grad" in transforms():
+        raise RuntimeError(
+            "flashlab's kernels have no gradients by torch.func (grad, vjp, jacrev): use backward() or "
+            "torch.autograd.grad, or attention with backend='naive'"
+        )
+    if forward_ad._current_level < 0:
         return
     if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
         raise RuntimeError(
@@ -248,9 +257,19 @@ def refuse_tangents(*tensors):
 
 
 def is_traced(x):
-    """Whether PyTorch records operators instead of running them (torch.compile, export, fake tensors)."""
+    """Whether PyTorch records or transforms operators instead of running them (torch.compile, export, fake
+    tensors, torch.func.vmap).
+    """
     plain = type(x) is Tensor or type(x) is torch.nn.Parameter
-    return torch.compiler.is_compiling() or not plain or torch._C._len_torch_dispatch_stack() > 0
+    traced = torch.compiler.is_compiling() or not plain or torch._C._len_torch_dispatch_stack() > 0
+    return traced or bool(transforms())
+
+
+def transforms():
+    """Names of torch.func's transforms that are at work here: "Vmap", "Grad", "Jvp"."""
+    if not torch._C._are_functorch_transforms_active():
+        return []
+    return [one.key().name for one in torch._C._functorch.get_interpreter_stack()]
 
 
 def _keep_fa1(ctx, inputs, output):

@@ -6,6 +6,7 @@ sequences, or must raise. "Causal" in the reports is "bottom-right". The numbers
 concerns these kernels.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -377,8 +378,27 @@ def test_forward_mode_raises_instead_of_losing_the_tangent(backend):
         flashlab.attention(q, forward_ad.make_dual(k, v), v, backend=backend)
     with pytest.raises(RuntimeError, match="no forward-mode"):
         torch.func.jvp(lambda x: flashlab.attention(x, k, v, backend=backend), (q,), (v,))
+    with pytest.raises(RuntimeError, match="no gradients by torch.func"):
+        torch.func.grad(lambda x: flashlab.attention(x, k, v, backend=backend).sum())(q)
     with forward_ad.dual_level():  # a dual level without tangents changes nothing
         assert flashlab.attention(q, k, v, backend=backend).isfinite().all()
+
+
+@pytest.mark.parametrize("backend", ["fa1", "fa2", "naive"])
+def test_vmap_gives_what_a_loop_gives_and_its_gradients(backend):
+    pytest.importorskip("triton")
+    x = torch.stack([draw((1, 2, 2, 5, 5, 16), seed=seed)[0] for seed in range(3)])
+
+    def both(run):
+        leaf = x.clone().requires_grad_()
+        o = run(leaf)
+        return o.detach(), torch.autograd.grad(o.square().sum(), leaf)[0]
+
+    call = functools.partial(flashlab.attention, causal=True, backend=backend)
+    got = both(lambda leaf: torch.func.vmap(lambda y: call(y, y, y))(leaf))
+    want = both(lambda leaf: torch.stack([call(y, y, y) for y in leaf]))
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_a_call_with_every_argument_has_gradients():
