@@ -243,7 +243,7 @@ def refuse_tangents(*tensors):
     """
     if torch.compiler.is_compiling():
         return
-    if "Grad" in transforms():
+    if torch._C._are_functorch_transforms_active() and "Grad" in transforms():
         raise RuntimeError(
             "flashlab's kernels have no gradients by torch.func (grad, vjp, jacrev): use backward() or "
             "torch.autograd.grad, or attention with backend='naive'"
@@ -262,13 +262,11 @@ def is_traced(x):
     """
     plain = type(x) is Tensor or type(x) is torch.nn.Parameter
     traced = torch.compiler.is_compiling() or not plain or torch._C._len_torch_dispatch_stack() > 0
-    return traced or bool(transforms())
+    return traced or torch._C._are_functorch_transforms_active()
 
 
 def transforms():
-    """Names of torch.func's transforms that are at work here: "Vmap", "Grad", "Jvp"."""
-    if not torch._C._are_functorch_transforms_active():
-        return []
+    """Names of torch.func's transforms, of which some are at work: "Vmap", "Grad", "Jvp"."""
     return [one.key().name for one in torch._C._functorch.get_interpreter_stack()]
 
 
