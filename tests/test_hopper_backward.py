@@ -1,6 +1,5 @@
 """The backward of the Hopper kernels on a CPU: right in the simulator, mistakes found, what is refused."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -9,6 +8,8 @@ import pytest
 pytest.importorskip("triton")
 import torch
 from kernel_cases import draw, poison, strided
+from warpgroup_backward_faults import COVERED, FAULTS, MASKED, SHARED
+from warpgroup_planting import plant
 
 from flashlab import library, warpgroups
 from flashlab.bench import hopper as bench
@@ -62,63 +63,32 @@ def test_a_scale_of_zero_or_below_is_right(scale):
     check((1, 1, 1, 40, 100, 64), torch.float16, "top-left", scale)
 
 
-# (what, the old text, the new text, kinds of fault, words of its message)
-FAULTS = [
-    (
-        "nobody waits for K and V", "    mbarrier.wait(own_filled.index(WHICH), 0)\n", "",
-        "ReadTooEarly", "for which consume_queries",
-    ),
-    (
-        "Q is released while dK += dS^T Q reads it",
-        "    dk = warpgroup_mma_wait(0, deps=(dk,))\n    release(q_ring, n)\n",
-        "    release(q_ring, n)\n    dk = warpgroup_mma_wait(0, deps=(dk,))\n",
-        "Overwritten", "the wgmma with q tile",
-    ),
-    (
-        "Q is never released", "    release(q_ring, n)\n", "", "Deadlock", "produce_queries",
-    ),
-    (
-        "both consumers wait for the first one's tiles", "mbarrier.wait(own_filled.index(WHICH), 0)",
-        "mbarrier.wait(own_filled.index(0), 0)",
-        "ReadTooEarly", "for which consume_queries 1 has never waited",
-    ),
-    (
-        "one consumer is enough to empty a stage",
-        "make_ring(q_desc, BLOCK_Q, BLOCK_D, STAGES, 2)", "make_ring(q_desc, BLOCK_Q, BLOCK_D, STAGES, 1)",
-        "WrongArrivals Overwritten ReadTooEarly Deadlock", "consume_queries",
-    ),
-    (
-        "dS is made before dP is there", "    dp = warpgroup_mma_wait(1, deps=(dp,))\n    ds", "    ds",
-        "NotWaitedFor", "the wgmma with do tile",
-    ),
-    (
-        "no fence between the stores of dK and dV and their copies",
-        "    fence_async_shared()\n    k_tiles,", "    k_tiles,", "MissingFence", "TMA store to dk",
-    ),
-]  # fmt: skip
+def planted(fault, folder, monkeypatch):
+    """The two passes, in `host`, become those with the fault (None: without)."""
+    modules = plant(fault, folder)
+    monkeypatch.setattr(host, "hopper_backward", modules["_backward"])
+    monkeypatch.setattr(host, "hopper_backward_dq", modules["_backward_dq"])
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[0])
-def test_a_planted_mistake_is_found_in_every_schedule(fault, tmp_path, monkeypatch):
-    _, old, new, kinds, words = fault
-    files = [Path(hopper_backward.__file__).with_name(f"hopper_backward{end}.py") for end in ("_parts", "")]
-    sources = [file.read_text() for file in files]
-    assert sum(source.count(old) for source in sources) == 1
-    for name, source in zip(("faulty_parts", "faulty"), sources, strict=True):
-        file = tmp_path / f"{name}.py"
-        source = source.replace("flashlab.kernels.hopper_backward_parts", "faulty_parts")
-        file.write_text(source.replace(old, new))
-        spec = importlib.util.spec_from_file_location(name, file)
-        faulty = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, faulty)
-        spec.loader.exec_module(faulty)
-    monkeypatch.setattr(host, "hopper_backward", faulty)
-    inputs, _, lse, delta, how = forward((1, 1, 1, 80, 70, 64))
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_planted_mistake_is_found_in_every_schedule_and_named(fault, tmp_path, monkeypatch):
+    planted(fault, tmp_path, monkeypatch)
+    how = dict(shape=(1, 1, 1, 80, 70, 64)) | fault.how
+    inputs, _, lse, delta, call = forward(**how)
+    run = dict(dkdv=host.backward_kv, dq=host.backward_q)[fault.order]
     for schedule in ("time", "first-first", "random 1"):
         with pytest.raises(warpgroups.KernelFault) as found, simulated(schedule):
-            host.backward_kv(*inputs, lse, delta, config=SMALL, **how)
-        assert type(found.value).__name__ in kinds.split(), f"{schedule}: {found.value!r}"
-        assert words in str(found.value)
+            run(*inputs, lse, delta, config=SMALL, **call)
+        assert type(found.value).__name__ in fault.kinds.split(), f"{schedule}: {found.value!r}"
+        for words in fault.says:
+            assert words in str(found.value), schedule
+
+
+@pytest.mark.parametrize("fault", [None, *COVERED], ids=lambda fault: fault.name if fault else "unmodified")
+def test_nothing_is_found_where_nothing_is_wrong(fault, tmp_path, monkeypatch):
+    planted(fault, tmp_path, monkeypatch)
+    for how in (SHARED, MASKED):
+        check(**how, config=SMALL, schedules=("time", "first-first", "random 1"))
 
 
 def test_head_dim_256_is_refused_and_says_why():

@@ -142,6 +142,15 @@ def test_no_thread_is_left_after_a_deadlock(planted):
     assert threading.active_count() == before
 
 
+def test_a_caller_without_gradients_or_in_inference_mode_gets_the_same():
+    q, k, v = (torch.randn(1, 1, 70, 64, generator=torch.Generator().manual_seed(i)).half() for i in range(3))
+    found = []
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode(), simulated("random 0"):
+            found.append(torch.cat([x.flatten() for x in hopper_host.forward(q, k, v, scale=0.1)]))
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
 def test_a_schedule_that_does_not_exist_is_refused_by_name():
     with pytest.raises(ValueError, match="unknown schedule 'round robin'.*round-robin"):
         simulated("round robin")

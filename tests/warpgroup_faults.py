@@ -159,7 +159,7 @@ FAULTS = [
     Fault(
         "a consumer passes by a tile that is not there yet", "_orders",
         "        take(k_ring, n + j)\n        release(k_ring", "        release(k_ring",
-        "WrongArrivals Overwritten ReadTooEarly Deadlock", ("k_",), "one_by_one", THREE,
+        "WrongArrivals Overwritten ReadTooEarly Deadlock MissedPhase", ("k_",), "one_by_one", THREE,
     ),
     Fault(
         "a consumer keeps the tiles that it passes by", "_orders",
@@ -249,6 +249,98 @@ FAULTS = [
         "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n - 1)\n",
         "    release(v_ring, n - 1)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n",
         "Overwritten", ("v_tiles", "the wgmma with v tile"), "in_turns",
+    ),
+    Fault(
+        "the producer does not wait for the place of Q", "",
+        "            mbarrier.wait(q_emptied.index(which), (round & 1) ^ 1)\n", "",
+        "Overwritten WrongArrivals ReadTooEarly", ("produce", "q_"),
+    ),
+    Fault(
+        "each consumer waits for the first one's Q", "",
+        "mbarrier.wait(q_filled.index(WHICH), round & 1)", "mbarrier.wait(q_filled.index(0), round & 1)",
+        "ReadTooEarly", ("q_tiles", "for which consume 1 has never waited"),
+    ),
+    Fault(
+        "the bytes of half a Q are expected", "",
+        "q_desc.block_type.nbytes)", "q_desc.block_type.nbytes // 2)",
+        "WrongBytes ReadTooEarly", ("q_filled[",),
+    ),
+    Fault(
+        "two arrivals are awaited where one consumer hands back its Q", "",
+        "mbarrier.init(q_emptied.index(which), count=1)", "mbarrier.init(q_emptied.index(which), count=2)",
+        "Deadlock", ("produce", "q_emptied[0]", "1 of 2 arrivals"),
+    ),
+    Fault(
+        "two arrivals are awaited where the producer alone brings Q", "",
+        "mbarrier.init(q_filled.index(which), count=1)", "mbarrier.init(q_filled.index(which), count=2)",
+        "Deadlock", ("consume 0", "q_filled[0]", "1 of 2 arrivals"),
+    ),
+    Fault(
+        "the producer does not count its query blocks", "",
+        "        n += end\n        round += 1\n", "        n += end\n",
+        "Overwritten WrongArrivals ReadTooEarly Deadlock", ("produce", "q_"),
+    ),
+    Fault(
+        "the consumers do not count their query blocks", "",
+        "        n += tiles[2]\n        round += 1\n", "        n += tiles[2]\n",
+        "ReadTooEarly Deadlock Overwritten", ("q_",),
+    ),
+    Fault(
+        "the producer begins each query block at stage 0 of the rings", "",
+        "        n += end\n", "",
+        "Deadlock ReadTooEarly Overwritten WrongArrivals", ("_",),
+    ),
+    Fault(
+        "the consumers begin each query block at stage 0 of the rings", "",
+        "        n += tiles[2]\n", "",
+        "Deadlock ReadTooEarly Overwritten WrongArrivals", ("_",),
+    ),
+    Fault(
+        "the producer's parity flips with every tile, not with every lap", "_parts",
+        "(n // STAGES & 1) ^ 1)", "(n & 1) ^ 1)",
+        "Deadlock Overwritten WrongArrivals", ("produce", "_emptied["),
+    ),
+    Fault(
+        "the producer waits for the first lap all the time", "_parts",
+        "(n // STAGES & 1) ^ 1)", "1)",
+        "Deadlock Overwritten WrongArrivals", ("produce", "k_"),
+    ),
+    Fault(
+        "in turns the place of Q is handed back twice", "_orders",
+        "    take(v_ring, n)\n    full = gl.max",
+        "    take(v_ring, n)\n    mbarrier.arrive(q_emptied, count=1)\n    full = gl.max",
+        "Overwritten WrongArrivals ReadTooEarly", ("q_",), "in_turns",
+    ),
+    Fault(
+        "the last V of a block is released before its product is waited for", "_orders",
+        "    acc = warpgroup_mma_wait(0, deps=(acc,))\n    release(v_ring, n + end - 1)\n",
+        "    release(v_ring, n + end - 1)\n    acc = warpgroup_mma_wait(0, deps=(acc,))\n",
+        "Overwritten", ("v_tiles", "the wgmma with v tile"), "in_turns", dict(Nk=128),
+    ),
+    Fault(
+        "the last V of a block is not released", "_orders",
+        "    release(v_ring, n + end - 1)\n", "",
+        "Deadlock", ("produce", "v_emptied", "0 of 2 arrivals"), "in_turns",
+    ),
+    Fault(
+        "the turn's parity stays that of the first tile", "_orders",
+        "mbarrier.wait(turn.index(WHICH), n & 1)", "mbarrier.wait(turn.index(WHICH), 0)",
+        "Deadlock WrongArrivals MissedPhase", ("turn[",), "in_turns",
+    ),
+    Fault(
+        "the turn begins anew with each query block", "_orders",
+        "mbarrier.wait(turn.index(WHICH), n & 1)", "mbarrier.wait(turn.index(WHICH), (n & 1) ^ (n // 5 & 1))",
+        "Deadlock WrongArrivals MissedPhase", ("turn[",), "in_turns",
+    ),
+    Fault(
+        "two arrivals are awaited for a turn", "",
+        "mbarrier.init(turn.index(which), count=1)", "mbarrier.init(turn.index(which), count=2)",
+        "Deadlock", ("turn[0]", "1 of 2 arrivals"), "in_turns",
+    ),
+    Fault(
+        "O of all consumers goes to the first one's place", "",
+        "        o_tiles.index(WHICH).reshape", "        o_tiles.index(0).reshape",
+        "Overwritten ReadTooEarly MissingFence", ("o_tiles[0]",),
     ),
     Fault(
         "step 1 does not wait for its copies", "_first",

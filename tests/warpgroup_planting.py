@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import flashlab.kernels
 
-FILES = [
-    Path(flashlab.kernels.__file__).parent / f"hopper{end}.py" for end in ("_parts", "_orders", "_first", "")
-]
+ENDS = ("_parts", "_orders", "_first", "", "_backward_parts", "_backward", "_backward_dq")
+FILES = [Path(flashlab.kernels.__file__).parent / f"hopper{end}.py" for end in ENDS]
 
 
 class Fault(NamedTuple):
@@ -30,7 +29,7 @@ class Fault(NamedTuple):
 def plant(fault, folder):
     """Write the kernel's files, with the fault (None: without) in one of them, into a package in `folder`.
 
-    Returns its modules, by the end of their names: "_parts", "_orders", "_first" and "".
+    Returns its modules, by the end of their names (ENDS).
     """
     name = "planted_" + "".join(c if c.isalnum() else "_" for c in fault.name) if fault else "planted"
     (folder / name).mkdir()

@@ -184,7 +184,8 @@ def dkdv_kernel(
     BLOCK_Q: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """dk and dv of one key block, summed over the query heads that share it."""
-    own = make_own(k_desc, v_desc, BLOCK_D)
+    k_tiles, v_tiles, own_filled = make_own(k_desc, v_desc, BLOCK_D)
+    own = (k_tiles, v_tiles, own_filled)
     q_tiles, q_filled, q_emptied = make_ring(q_desc, BLOCK_Q, BLOCK_D, STAGES, 2)
     do_tiles, do_filled, do_emptied = make_ring(do_desc, BLOCK_Q, BLOCK_D, STAGES, 2)
     q_ring, do_ring = (q_tiles, q_filled, q_emptied), (do_tiles, do_filled, do_emptied)

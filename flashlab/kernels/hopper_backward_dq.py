@@ -125,7 +125,8 @@ def dq_kernel(
     EDGE: gl.constexpr,
 ):  # fmt: skip
     """dq of one query block: the forward's loop over key tiles once more."""
-    own = make_own(q_desc, do_desc, BLOCK_D)
+    q_tiles, do_tiles, own_filled = make_own(q_desc, do_desc, BLOCK_D)
+    own = (q_tiles, do_tiles, own_filled)
     k_tiles, k_filled, k_emptied = make_ring(k_desc, BLOCK_K, BLOCK_D, STAGES, 2)
     v_tiles, v_filled, v_emptied = make_ring(v_desc, BLOCK_K, BLOCK_D, STAGES, 2)
     k_ring, v_ring = (k_tiles, k_filled, k_emptied), (v_tiles, v_filled, v_emptied)

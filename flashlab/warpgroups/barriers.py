@@ -6,7 +6,7 @@ here may pass by luck; a wait is therefore credited with the earliest phase that
 was known then.
 """
 
-from flashlab.warpgroups.faults import WrongArrivals, WrongBytes
+from flashlab.warpgroups.faults import MissedPhase, WrongArrivals, WrongBytes
 from flashlab.warpgroups.machine import here
 from flashlab.warpgroups.names import find_name
 
@@ -32,11 +32,13 @@ def barrier_of(thing):
 
 
 class Barrier:
-    """One mbarrier. `over[n]`: what is known once phase n is over, the clock of that, and who arrived."""
+    """One mbarrier. `over[n]`: what is known once phase n is over, the clock of that, and who arrived.
+    `seen[n]`: the waits that have seen the end of phase n, as (bit, partition's name).
+    """
 
     def __init__(self, root, index):
         self.root, self.number, self.count = root, index, None
-        self.over = []
+        self.over, self.seen = [], {}
         self.begin_phase()
 
     def begin_phase(self):
@@ -85,6 +87,9 @@ class Barrier:
                 f"but only {self.expected} are expected"
             )
         if self.pending == 0 and self.came == self.expected:
+            for bit, who in self.seen.pop(self.phase - 1, ()):
+                if not self.knows & bit:
+                    self.miss(who, self.phase - 1)
             self.over.append((self.knows, self.clock, self.arrived))
             self.begin_phase()
 
@@ -101,6 +106,20 @@ class Barrier:
         me.credited[self], me.last_wait = wait.phase, wait
         if wait.phase >= 0:
             me.known |= self.over[wait.phase][0]
+        if self.phase > wait.phase + 1:
+            self.miss(me.name, wait.phase)
+        bit = me.machine.new_bit()
+        me.known |= bit
+        self.seen.setdefault(wait.phase, []).append((bit, me.name))
+
+    def miss(self, who, phase):
+        """Phase `phase` + 1 ends, and nobody who arrives there knows that `who` has seen the one before."""
+        awaited = f"the end of phase {phase}" if phase >= 0 else "nothing yet (parity 1, before phase 0)"
+        arrived = ", ".join(self.arrived or self.over[-1][2])
+        raise MissedPhase(
+            f"{who} waits at {self} for {awaited}, and phase {phase + 1} may be over before it looks: "
+            f"whoever arrives there ({arrived}) has not waited for {who}"
+        )
 
     def __str__(self):
         if self.root.name is None:

@@ -48,7 +48,8 @@ class Descriptor:
 
         inner, outer = self._clip(coords)
         part = np.ascontiguousarray(block.reshape(self.block_shape)[inner])
-        self.tensor[outer] = torch.from_numpy(part).to(self.tensor.dtype)
+        with torch.inference_mode():  # as in `tiles.Pointer.store`
+            self.tensor[outer] = torch.from_numpy(part).to(self.tensor.dtype)
 
     def _clip(self, coords):
         inner, outer = [], []

@@ -25,6 +25,12 @@ class WrongArrivals(KernelFault):
     """More arrivals on a barrier than its count allows, or a barrier that was never initialised."""
 
 
+class MissedPhase(KernelFault):
+    """A barrier may end two phases before a partition has seen the end of the first: a wait names its phase
+    by parity only, so that it would then wait for another one.
+    """
+
+
 class WrongBytes(KernelFault):
     """The copies on a barrier bring another number of bytes than was expected there."""
 
@@ -38,5 +44,6 @@ class OutOfBounds(KernelFault):
 
 
 KINDS = (
-    Deadlock, ReadTooEarly, Overwritten, NotWaitedFor, WrongArrivals, WrongBytes, MissingFence, OutOfBounds,
+    Deadlock, ReadTooEarly, Overwritten, NotWaitedFor, WrongArrivals, MissedPhase, WrongBytes, MissingFence,
+    OutOfBounds,
 )  # fmt: skip

@@ -211,9 +211,11 @@ class Pointer:
 
         offsets, mask = self._checked("store", mask)
         value = np.broadcast_to(value.data if isinstance(value, Tile) else value, offsets.shape)
-        self._flat()[offsets[mask]] = torch.from_numpy(np.ascontiguousarray(value[mask])).to(
-            self.tensor.dtype
-        )
+        value = torch.from_numpy(np.ascontiguousarray(value[mask])).to(self.tensor.dtype)
+        with (
+            torch.inference_mode()
+        ):  # a mode of the caller's thread: a tensor made in it can be written in it
+            self._flat()[offsets[mask]] = value
 
     def _checked(self, op, mask):
         offsets = np.asarray(self.offsets)
