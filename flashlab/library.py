@@ -78,21 +78,22 @@ def _fa3_traced(q: Tensor, k: Tensor, v: Tensor, causal: str, scale: float) -> t
     return o if moved is q else torch.empty_like(q).copy_(o), lse
 
 
-# From this many queries on, fa3 goes backward with `hopper_backward` (up to D 128); below, fa2's kernels are
-# mostly faster: bench/recorded/h200_hopper.json, rows "backward".
+# From this many queries on, fa3 goes backward with `hopper_backward` (up to D 128), and beyond D 64 without a
+# mask from half as many; below, fa2's kernels are mostly faster: bench/recorded/h200_hopper.json, "backward".
 FA3_BACKWARD_FROM = 1024
 
 
-def _takes_fa2s_backward(q, k, v):
+def _takes_fa2s_backward(q, k, v, causal):
     from flashlab.kernels.hopper_backward_host import lacks_backward
 
-    return q.shape[2] < FA3_BACKWARD_FROM or lacks_backward(q, k, v) is not None
+    enough = FA3_BACKWARD_FROM / (1 if causal or q.shape[-1] <= 64 else 2)
+    return q.shape[2] < enough or lacks_backward(q, k, v) is not None
 
 
 def _fa3_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p):
     from flashlab.kernels import hopper_backward_host as kernels
 
-    if _takes_fa2s_backward(q, k, v):
+    if _takes_fa2s_backward(q, k, v, causal):
         return _fa2_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p)
     return kernels.backward_kv(q, k, v, do, lse, delta, causal=causal or None, scale=scale)
 
@@ -100,7 +101,7 @@ def _fa3_dkdv(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout
 def _fa3_dq(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p):
     from flashlab.kernels import hopper_backward_host as kernels
 
-    if _takes_fa2s_backward(q, k, v):
+    if _takes_fa2s_backward(q, k, v, causal):
         return _fa2_dq(q, k, v, do, lse, delta, key_lengths, seed, causal, scale, dropout_p)
     return kernels.backward_q(q, k, v, do, lse, delta, causal=causal or None, scale=scale)
 

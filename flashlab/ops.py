@@ -83,9 +83,9 @@ def attention(
     key_lengths: integers [B]; keys from there on are padding, and "bottom-right" is aligned to them.
     dropout_p, seed: the share of weights that is dropped; an int or int64 tensor that repeats the choice.
     backend: "auto"; "fa2" or "fa1", our kernels (CPU tensors interpreted, CUDA tensors compiled); "fa3", our
-    kernel for Hopper; "sdpa", PyTorch's; "naive", the whole score matrix in fp32. "auto" is "fa2" on NVIDIA
-    GPUs of sm_80 and later, else "sdpa", or "naive" for what that lacks. The table in flashlab.ops says what
-    each of them does.
+    kernel for Hopper; "sdpa", PyTorch's; "naive", the whole score matrix in fp32. "auto" is "fa3" where that
+    does the call, else "fa2" on NVIDIA GPUs of sm_80 and later, else "sdpa", or "naive" for what that lacks.
+    The table in flashlab.ops says what each of them does.
 
     A row that sees no key gives o = 0 and lse = -inf. A nan in V also reaches rows that do not see it but
     share a tile with one that does.

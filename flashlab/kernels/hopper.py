@@ -18,8 +18,9 @@ query rows each, which get the registers that it gave back. They meet at barrier
           at D 64 with three consumers
 
 The numbers are TFLOP/s on an H200, bf16, N 4096 (cuDNN: 659, 566, 475, 434; fa2: 538, 432, 462, 411), all of
-one run, bench/recorded/h200_hopper.json. What lost: at D 64 a producer and looking ahead, since step 1 has
-three programs on an SM that fill each other's gaps; taking turns under a mask. TUNING.md has more.
+one run, bench/recorded/h200_hopper.json. What lost: step 2 at D 64 without a mask, since step 1 has three
+programs on an SM that fill each other's gaps; taking turns, except at D 128 without a mask. TUNING.md has
+more.
 
 Step 1 is in `hopper_first`, the orders of steps 2 to 4 in `hopper_orders`, what all share in `hopper_parts`;
 `hopper_host` chooses configurations, says what is supported, and launches. The kernels run on sm_90, or on a
@@ -68,7 +69,7 @@ def produce(
     first, last = my_share(plan_ptr, PERSISTENT)
     work = my_work(plan_ptr, first, PERSISTENT)
     for i in range(first, last):
-        next_work = my_work(plan_ptr, i + 1, PERSISTENT)
+        next_work = my_work(plan_ptr, i + 1, PERSISTENT)  # here, so that this block hides the load
         block, batch, head = my_tile(work, (num_queries + BLOCK_Q - 1) // BLOCK_Q, num_heads)
         full, end = key_tiles(block, num_queries, num_keys, shift, BLOCK_Q, BLOCK_K, CAUSAL)
         fill(k_ring, n, k_desc, batch, head // group, 0)

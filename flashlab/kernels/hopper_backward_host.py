@@ -18,7 +18,7 @@ class Config(NamedTuple):
     num_warps: int = 4
 
 
-# (pass, tile width): what compiles without spills; not yet tuned on a GPU
+# (pass, tile width): what compiles without spills; three stages were slower on the H200 (TUNING.md)
 CONFIGS = {
     ("dkdv", 64): Config(64, 2), ("dkdv", 128): Config(64, 2),
     ("dq", 64): Config(128, 2), ("dq", 128): Config(128, 2),
@@ -43,7 +43,7 @@ def backward_kv(q, k, v, do, lse, delta, *, causal=None, scale, config=None):
     "top-left" or "bottom-right"; `config` a Config. Raises NotImplementedError for what `lacks_backward`
     names.
     """
-    q, do = ready(q, k, v, do)
+    do = ready(q, k, v, do)
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     if q.numel() == 0 or k.numel() == 0:
         return dk.zero_(), dv.zero_()
@@ -67,7 +67,7 @@ def backward_kv(q, k, v, do, lse, delta, *, causal=None, scale, config=None):
 
 def backward_q(q, k, v, do, lse, delta, *, causal=None, scale, config=None):
     """dq, shaped and typed like q. Arguments as `backward_kv`."""
-    q, do = ready(q, k, v, do)
+    do = ready(q, k, v, do)
     dq = torch.empty_like(q)
     if q.numel() == 0 or k.numel() == 0:
         return dq.zero_()
@@ -88,11 +88,11 @@ def backward_q(q, k, v, do, lse, delta, *, causal=None, scale, config=None):
 
 
 def ready(q, k, v, do):
-    """q, and do as TMA can read it (autograd hands in expanded gradients, too)."""
+    """do as TMA can read it (autograd hands in expanded gradients, too)."""
     missing = lacks_backward(q, k, v)
     if missing:
         raise NotImplementedError(f"backend 'fa3' has no {missing}")
-    return q, movable(do)
+    return movable(do)
 
 
 def cut(q, k, v, causal):

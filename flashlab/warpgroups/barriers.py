@@ -3,7 +3,8 @@
 A phase is over when all arrivals are in and all expected bytes have come; then the next one begins. A wait
 names its phase by parity only: it passes when the phase that runs now has the other parity. So what passes
 here may pass by luck; a wait is therefore credited with the earliest phase that lets it pass, and with what
-was known then.
+was known then. And a barrier may not end two phases before a wait sees the first: whoever ends the second
+must know of the wait.
 """
 
 from flashlab.warpgroups.faults import MissedPhase, WrongArrivals, WrongBytes

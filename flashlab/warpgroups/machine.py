@@ -35,8 +35,9 @@ class Stopped(BaseException):
 class Partition:
     """One of the program's warp groups, as `warp_specialize` divides it.
 
-    `known` is what it can be sure of: a set, as the bits of an int, of accesses to shared memory that are
-    over (see `shared`). `credited` says, for each barrier, the latest phase that it has waited for.
+    `known` is what it can be sure of: a set, as the bits of an int, of accesses to shared memory (see
+    `shared`) and of waits (see `barriers`) that are over. `credited` says, for each barrier, the latest phase
+    that it has waited for.
     """
 
     def __init__(self, machine, name, call, known=0, clock=0.0):
