@@ -356,6 +356,15 @@ def test_the_still_says_the_same_and_that_it_is_a_model():
         figures.pipeline_timeline((0, 2))
 
 
+@pytest.mark.parametrize("D", [64, 128])
+def test_no_head_of_the_still_is_cut_off(D):
+    figure = figures.pipeline_timeline(pipeline.STEPS, D=D, causal=True)
+    figure.canvas.draw()
+    for ax in figure.axes:
+        (head,) = (x for x in ax.get_children() if getattr(x, "get_text", str)().startswith("Step"))
+        assert head.get_window_extent().x1 <= figure.bbox.x1, head.get_text()
+
+
 def test_at_every_clock_each_lane_works_waits_queues_or_has_nothing_to_do():
     code = "given[1].map((c) => Object.fromEntries(js.now(js.unpackLog(given[0]), c, given[2])))"
     start, inside, end = in_node(FILES, code, [kept(64, False, 3), [10, 5370, 42770], S])

@@ -42,7 +42,7 @@ def pipeline_timeline(steps=(2, 4), D=128, causal=False, window=None):
         rate = words("not_measured") if step not in rates else measured(rates[step])
         parts.append(words("still.part", step=step, clocks=f"{log['end']:,}", measured=rate, **shares))
         head = words("head", step=words("step", n=step), what=words(f"short.{step}"))
-        ax.set_title(f"{head}  ·  {rate}", fontsize=10, loc="left", family=fonts())
+        ax.set_title(f"{head}  ·  {rate}", fontsize=9, loc="left", family=fonts())
     axes[-1].set_xlabel("clocks of one SM in a model, not a measurement")
     keys = [Patch(fc=GREEN, ec="white", label="copy")]
     used = {who: None for log in shown.values() for who in log["who"] if who in COLOURS}

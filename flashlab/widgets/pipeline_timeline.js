@@ -56,6 +56,7 @@ function render({ model, el }) {
     $(".shown").hidden = hidden || table;
     $(".table").hidden = hidden || !table;
     $(".foot").hidden = hidden;
+    $(".foot span").hidden = table;
     $(".more").hidden = hidden;
     $(".told").hidden = hidden || guess < 0 || guess > 100;
     const most = busiest(subject), share = busy(subject, "tensor");
